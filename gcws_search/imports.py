@@ -15,7 +15,7 @@ __all__ = ["quick_imports"]
 def quick_imports(*unused: str) -> Iterator[None]:
     """Import with garbage collection off and some modules blocked.
 
-    Modules that are loaded already stay. Other threads cannot import the others meanwhile, and a
+    Loaded modules stay. Until the block ends, other threads cannot import the others, and a
     library may remember that they were missing.
 
     Parameters

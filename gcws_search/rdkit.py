@@ -32,7 +32,7 @@ def counts(mol: Chem.Mol | ChemicalReaction | str, fingerprint: str = "morgan:2"
     Parameters
     ----------
     mol : rdkit.Chem.Mol, rdkit.Chem.rdChemReactions.ChemicalReaction or str
-        A molecule; a reaction where the fingerprint is ``reaction``; or the SMILES of one.
+        A molecule; a reaction if the fingerprint is ``reaction``; or the SMILES of one.
     fingerprint : str
         ``morgan:2``, or another radius; ``atompair``; ``torsion``: sparse counts of RDKit's
         generators with their defaults. ``reaction``: RDKit's difference fingerprint with its

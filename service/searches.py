@@ -2,7 +2,7 @@
 
 A batch takes less time per query than single searches: its queries share the caches, memory serves
 several at once, and the interpreter or the network is entered once. Its answers have at least the
-recall asked: a batch may be scanned where one query searches the graph.
+recall asked: a batch may be scanned when a single query searches the graph.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Prepared:
 
 
 def prepared(folder: Path, config: CollectionConfig, items: ItemBatch) -> Prepared:
-    """Put items into a collection, and return the rows that its file then has of them."""
+    """Put items into a collection, and return their rows in its file."""
     catalog = Catalog.open(folder)
     stored, _ = catalog.create("prepared", config)
     for first in range(0, len(items), _LOADED_AT_ONCE):

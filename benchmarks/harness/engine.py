@@ -86,7 +86,7 @@ class Engine:
         return replace(self, state=state, build_seconds=seconds)
 
     def with_threads(self, threads: int) -> "Engine":
-        """Return the same index, searched on so many threads."""
+        """Return the same index, searched on this number of threads."""
         backend: Backend[Any] = make_backend(self.config, threads=threads)
         return replace(self, backend=backend, state=on_threads(self.state, backend))
 

@@ -138,7 +138,7 @@ def _built(
     rows = GrowingRows(space.form, space.dim)
     rows.reserve(items)
     for start in range(0, items, _CHUNK):
-        # Opened anew for each chunk, lest the pages of the whole file count as this process's.
+        # Reopened for each chunk, so that pages of the whole file do not count as this process's.
         stored = np.load(folder / "stored.npy", mmap_mode="r")[start : start + _CHUNK]
         rows.append(space.prepare(space.from_dense(stored[: items - start])))
         del stored

@@ -30,7 +30,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is asked of one data set.
+    """The benchmark's parameters for one data set.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Task:
     scores : tuple of float
         Least scores wanted.
     step : int
-        One row in so many is stored: more than two million pairs are not listed at once.
+        One in this number of rows is stored: at most two million pairs are listed at once.
     """
 
     data: str

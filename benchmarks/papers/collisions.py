@@ -75,7 +75,7 @@ class Pair:
 
     @classmethod
     def sampled(cls, name: str, batch: VectorBatch, samples: int) -> "Pair":
-        """Return what so many samples of a batch of two vectors do."""
+        """Return the collisions of this number of samples of a batch of two vectors."""
         drawn = [sketch(batch, seed) for seed in range(max(1, samples // CHUNK))]
         slots = np.concatenate([signatures.slots for signatures in drawn], axis=1)
         levels = np.concatenate([signatures.levels for signatures in drawn], axis=1)

@@ -1,7 +1,7 @@
 """GMM as an estimator of correlation: ``python -m benchmarks.papers.correlation``.
 
 [TGMM] P. Li, C.-H. Zhang, *Theory of the GMM Kernel* (WWW 2017): the limit f_∞, the asymptotic
-variance, and ρ̂_g beside the cosine where data have heavy tails.
+variance, and ρ̂_g beside the cosine for heavy-tailed data.
 """
 
 import math
@@ -62,7 +62,7 @@ class Trial:
     def drawn(
         cls, freedom: float, rho: float, *, repeats: int, length: int, sigma: float = 1.0
     ) -> "Trial":
-        """Return the values of so many pairs; σ is the ratio of their scales."""
+        """Return the values of this number of pairs; σ is the ratio of their scales."""
         rng = np.random.default_rng(round(100 * min(freedom, 1e4)) + round(1000 * (rho + sigma)))
         scores, cosines = np.empty(repeats), np.empty(repeats)
         for i in range(repeats):

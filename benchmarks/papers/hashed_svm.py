@@ -101,7 +101,7 @@ class Features:
         return self._mapped(FourierMap(params, self._width))
 
     def landmarks(self, kind: NystroemKind, k: int, seed: int) -> NystroemMap | None:
-        """Return Nyström's map with k training rows for landmarks; None where there can be none."""
+        """Return Nyström's map with k training rows as landmarks; None if that is impossible."""
         train = self._batches[0]
         if k > min(MAX_LANDMARKS, len(train)):
             return None
@@ -138,7 +138,7 @@ class Sweep:
         self._best = COSTS[0]
 
     def at(self, k: int) -> float | None:
-        """Return the mean accuracy over seeds at the best C; None where there are no features."""
+        """Return the mean accuracy over seeds at the best C; None without features."""
         if k <= SWEPT:
             costs: Sequence[float] = COSTS
             seeds = range(REPEATS.get(k, 1))
@@ -224,7 +224,7 @@ def accuracies(results: Sequence[Result], sizes: Sequence[int]) -> Table:
 
 
 def orders(results: Sequence[Result], sizes: Sequence[int]) -> Table:
-    """Return what each pair of methods differs by: positive where the papers' order holds."""
+    """Return the difference of each pair of methods: positive if the papers' order holds."""
     table = Table(
         "hashed_svm order", ("data", "papers: better, worse", *(f"k = {k}" for k in sizes))
     )

@@ -31,7 +31,7 @@ class Published:
         Paper and table.
     linear, rbf, gmm : float
     gamma : float or None
-        The best γ of the RBF kernel; None where the paper does not say.
+        The best γ of the RBF kernel; None if the paper does not report it.
     """
 
     where: str

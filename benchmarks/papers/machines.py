@@ -45,7 +45,7 @@ class Codes:
 
     @classmethod
     def of_both(cls, train: AnyArray, test: AnyArray) -> tuple["Codes", "Codes"]:
-        """Return (n, k) and (m, k) codes numbered anew, so that there are few choices."""
+        """Return (n, k) and (m, k) renumbered codes, so that there are few choices."""
         samples = np.arange(train.shape[1])
         occurs = np.zeros((len(samples), int(max(train.max(), test.max())) + 1), np.bool_)
         occurs[samples, train] = True

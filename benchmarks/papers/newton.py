@@ -70,7 +70,7 @@ def _newton_step(
         if (squares <= enough).all():
             break
         bent = direction + 2 * cost * (rows.T @ (active * (rows @ direction)))
-        # A class that is done, or whose direction is nothing, stays where it is.
+        # A class that has converged, or whose direction is zero, does not move.
         curvature = np.sum(direction * bent, axis=0)
         moves = (squares > enough) & (curvature > 0)
         length = np.divide(squares, curvature, out=np.zeros_like(squares), where=moves)

@@ -72,7 +72,7 @@ class Setting:
     guarantee: Guarantee | None = None
 
     def searches(self) -> list[SearchParams]:
-        """Return what is asked: more and more work."""
+        """Return the settings, in order of increasing work."""
         if self.guarantee is None:
             return [SearchParams(limit=LIMIT, candidates=count) for count in CANDIDATES]
         return [
@@ -104,7 +104,7 @@ class Measured:
 
 
 def settings(gamma: float, scale: float, *, sizes: int) -> list[Setting]:
-    """Return every backend at so many sizes, the smallest first."""
+    """Return every backend at this number of sizes, the smallest first."""
     made_: list[Setting] = []
     for bands in BANDS[:sizes]:
         for guarantee in ("measured", "proven"):

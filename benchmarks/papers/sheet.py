@@ -25,12 +25,12 @@ class Options:
     Attributes
     ----------
     data : Path or None
-        Folder of the data sets; None where made data stand in for them (a quick run).
+        Folder of the data sets; None for generated data (a quick run).
     quick : bool
         Small sizes: to see that all of it runs, not for the figures.
     threads : int
     out : Path or None
-        Folder where long runs keep what they have measured; None keeps nothing.
+        Folder in which long runs store their results; None stores nothing.
     """
 
     data: Path | None = None
@@ -88,7 +88,7 @@ Run: TypeAlias = Callable[[Options], Sheet]
 
 
 def panels(columns: int, rows: int = 1) -> tuple[Figure, list[Axes]]:
-    """Return an empty picture of so many panels, and its axes row by row."""
+    """Return an empty picture with this number of panels, and its axes row by row."""
     width, height = INCHES
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
     return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())

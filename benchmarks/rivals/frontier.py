@@ -80,7 +80,7 @@ class Truth:
 
 
 def rate_at(recall: float, points: Sequence[tuple[float, float]]) -> float | None:
-    """Return the queries a second at a recall, or None where it is not reached.
+    """Return the queries per second at a recall, or None if it is not reached.
 
     Parameters
     ----------

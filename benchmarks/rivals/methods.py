@@ -81,7 +81,7 @@ class Ours(Method):
         cls(stored, threads=1).search(queries, cls.SETTINGS[0])
 
     def set_threads(self, threads: int) -> bool:
-        """Search with so many threads."""
+        """Search with this number of threads."""
         self._engine = self._engine.with_threads(threads)
         return True
 
@@ -107,7 +107,7 @@ class FaissHnsw(Method):
         self._index.add(np.ascontiguousarray(stored))
 
     def set_threads(self, threads: int) -> bool:
-        """Share a batch out over so many threads."""
+        """Divide a batch over this number of threads."""
         self._faiss.omp_set_num_threads(threads)
         return True
 
@@ -143,7 +143,7 @@ class PyNNDescent(Method):
         self._index.prepare()
 
     def set_threads(self, threads: int) -> bool:
-        """Have the search function made anew, for one thread or for several.
+        """Rebuild the search function, for one thread or for several.
 
         A change of ``compile_search`` is the documented way; either way it is compiled for this
         metric. PyNNDescent 0.7.0's parallel one does not compile for dense rows.
@@ -187,7 +187,7 @@ class USearch(Method):
         self._index.add(np.arange(len(stored)), stored, threads=threads)
 
     def set_threads(self, threads: int) -> bool:
-        """Share a batch out over so many threads."""
+        """Divide a batch over this number of threads."""
         self._threads = threads
         return True
 
@@ -220,7 +220,7 @@ class Nmslib(Method):
         )
 
     def set_threads(self, threads: int) -> bool:
-        """Share a batch out over so many threads."""
+        """Divide a batch over this number of threads."""
         self._threads = threads
         return True
 

@@ -77,7 +77,7 @@ class Runner:
     _pipe: Any
 
     def get_ready(self, threads: int) -> bool:
-        """Answer once, not timed, with so many threads; False where the method cannot."""
+        """Answer once, untimed, with this number of threads; False if the method cannot."""
         return bool(self._ask(Asked(threads, None)))
 
     def answer(self, threads: int, setting: float) -> Answered:
@@ -196,7 +196,7 @@ def timed(ask: Callable[[], Rows], least_seconds: float = MIN_SECONDS) -> Answer
 
 
 def _resident_bytes() -> int:
-    """Return the memory of this process, after what is free has been given back."""
+    """Return the memory of this process after returning free memory to the system."""
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     status = Path("/proc/self/status").read_text()

@@ -29,7 +29,7 @@ Row: TypeAlias = dict[str, str]
 
 
 def summary(page: Path = PAGE) -> str:
-    """Return the table and what is said below it as Markdown."""
+    """Return the table and the text below it as Markdown."""
     rows = _rows(page.read_text())
     sets = [
         [row for row in rows if row["data"] == data]
@@ -49,7 +49,7 @@ def summary(page: Path = PAGE) -> str:
 
 
 def _losses(sets: Sequence[Sequence[Row]]) -> str:
-    """Return where we lose and where the search gains least."""
+    """Return a text on our losses and the smallest gain of the search."""
     shares = [
         _number(best["MB"]) / _number(_ours(some)["MB"])
         for some in sets

@@ -181,7 +181,7 @@ def add_rows(merged: Table, by_rank: Table, data: DataSet, queries: int) -> None
 
 
 def share(cell: Cell, first: int, end: int) -> str:
-    """Return the share found of the hits of some ranks; nothing where there are none."""
+    """Return the share of the hits of some ranks that was found; empty without hits."""
     counted = cell.counted[first:end].sum()
     return f"{cell.ranked[first:end].sum() / counted:.4f}" if counted else ""
 

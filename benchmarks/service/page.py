@@ -83,7 +83,7 @@ def share(pid: int) -> str:
 
 
 def fill_texts(port: int) -> None:
-    """Store texts of random words, a third of which are others with one to six words changed."""
+    """Store texts of random words; a third are copies with one to six words changed."""
     rng = np.random.default_rng(0)
     vocabulary = np.array([f"word{number}" for number in range(20_000)])
     words = rng.integers(len(vocabulary), size=(ORIGINALS, WORDS))
@@ -104,7 +104,7 @@ def clicked_ms(page: Page, place: Locator, selector: str) -> float:
 
 
 def entered_ms(page: Page, field: Locator, value: str, selector: str, words: str) -> float:
-    """Return the milliseconds from what is entered to the frame that shows some words."""
+    """Return the milliseconds from an input to the frame that shows some words."""
     page.evaluate(ANSWERED, ["input", selector, words])
     field.fill(value)
     return float(page.evaluate("window.answered"))
@@ -128,7 +128,7 @@ def several(measure: Callable[[], float]) -> str:
 
 
 def clicks(table: Table, browser: Browser, url: str) -> None:
-    """Measure what is seen of the collection, and when."""
+    """Measure the times at which parts of the collection appear."""
 
     def painted() -> float:
         with opened(browser, f"{url}#/{NAME}/browse") as page:

@@ -365,7 +365,7 @@ def items_in_order(ids: Iterable[str], items: Iterable[Item]) -> list[Item]:
 
 
 class SeenItems:
-    """Items that pages have shown: one that is put again meanwhile comes again, at the end.
+    """Items that pages have shown: an item that is put again comes again, at the end.
 
     Ids are stored as 64-bit hashes, 8 bytes each, in sorted runs that grow by doubling.
     """

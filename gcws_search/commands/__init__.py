@@ -1,6 +1,6 @@
 """The command line; each command is imported when it is called.
 
-- `app`: which commands exist, and where each is
+- `app`: the list of commands and their modules
 - `options`: what commands share: options, errors, printed answers, progress on a terminal
 - `load`: files into a collection
 - `query`: ``query``, ``find``, ``explain``, ``compare``, ``backends`` and ``recall``

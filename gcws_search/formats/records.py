@@ -43,25 +43,24 @@ def read_records(  # noqa: PLR0913  # what a format says of its records
     by_name: bool = True,
     show: Callable[[R], Any],
 ) -> None:
-    """Have a source read records as items, and say what the file is taken for.
+    """Set a source to read records as items, and describe how the file is read.
 
-    Reading raises BadFile where a record can be no item, and such rows are not left out.
+    Reading raises BadFile for an invalid record, unless such rows may be left out.
 
     Parameters
     ----------
     records : callable
-        Yields from the start at each call where a record is, such as ``line 7``, and the record.
+        Yields from the start at each call the place of a record, ``line 7``, and the record.
     parse : callable
-        Raises BadFile, which says what was expected, where a record can be no item.
+        Raises BadFile with the expected form for an invalid record.
     ids : str or None
-        For people: what the ids are, of which each record has one of its own; None: the collection
-        numbers the records.
+        For people: the kind of ids, which are distinct; None: the collection numbers the records.
     fields : iterable of str
-        Those of payloads, of which the caller's choice is kept.
+        Fields of payloads; only those that the caller chooses are kept.
     by_name : bool
         Coordinates are names.
     show : callable
-        Returns what stands there, for people.
+        Returns the contents of a record, for people.
     """
     has_ids = ids is not None
 

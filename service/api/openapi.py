@@ -27,7 +27,7 @@ trailing slash of a path is ignored, except with `DELETE`.
 
 
 def install(app: FastAPI) -> None:
-    """Let an application show its page with all bodies, problems and keys."""
+    """Install the application's page with all bodies, problems and keys."""
     original = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -672,7 +672,7 @@ class ClusterCollection:
         return after
 
     def _batches(self, config: ix.CollectionConfig) -> Iterator[ix.RawBatch]:
-        """Yield all vectors, or a sample where weights are learned from one."""
+        """Yield all vectors, or a sample if weights are learned from one."""
         count = self.database.count(self.number)
         chosen = None if (size := ix.sample_size(config, count)) is None else size / count
         first = 0

@@ -36,7 +36,7 @@ cluster = typer.Typer(
 )
 cli.add_typer(cluster)
 
-# Variables of a node's processes, where they are not set otherwise.
+# Default variables of a node's processes.
 RAY_DEFAULTS: Final = {
     "RAY_AUTH_MODE": "token",
     # Raylets and replicas continue without the head for up to a week.

@@ -38,7 +38,7 @@ Changes: TypeAlias = tuple[Position, list[str], Iterator[list[Row]], int]
 """Since a position: the one of now, ids that were deleted, rows put by key, number of the epoch."""
 
 SCHEMA: Final = "gcws"  # schema of the tables
-BASE_DAYS: Final = 7  # pairs are sorted after so many new ones, or an eighth of the limit
+BASE_DAYS: Final = 7  # days for which changes after a base are kept
 # Name of routers in the database's list of connections. Older programs are listed without the
 # number, and may use a name after it was freed.
 ROUTER: Final = "router 2"

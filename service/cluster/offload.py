@@ -195,7 +195,7 @@ class _Offload:
                     yield bucket, start, end
 
     def _little_used(self) -> list[int]:
-        """Record unreferenced segments; return others of which few bytes are used."""
+        """Record unreferenced segments; return others with few used bytes."""
         segments = self._connection.run(_SEGMENTS, self._number).fetchall()
         if not segments:
             return []

@@ -385,7 +385,7 @@ def merge_found(answers: Sequence[Message]) -> dict[int, str]:
 
 
 def _answer_hints(collection: ix.StoredCollection, asked: Message) -> Message:
-    """Return what items of this shard have of the first conditions of a filter."""
+    """Return which keys and values in a filter's first conditions items of this shard have."""
     where = decode_filter(asked.head["filter"])
     known = None if where is None else collection.memory.known_words(where)
     if known is None:

@@ -23,7 +23,7 @@ _NONE: Final = "-"
 
 
 class ReplicaPlace(NamedTuple):
-    """Which replica of which shard, for a number of shards."""
+    """The number of a replica, of its shard, and of all shards."""
 
     cell: str
     shards: int
