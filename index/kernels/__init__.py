@@ -1,22 +1,22 @@
-"""Compiled functions over arrays, one algorithm a file; nothing here knows of items or requests.
+"""Compiled functions over arrays, one algorithm per file; nothing here knows items or requests.
 
-numba keeps what it has compiled on disk, and compiles again when a function's own file has changed,
-but not when a function called from it has. An upgrade could then mix old code with new, and hash
-one vector in two ways. So the cache of compiled kernels lies in a folder that is named after the
-content of all kernel files.
+numba caches compiled code on disk, and recompiles when a function's own file has changed, but not
+when a function that it calls has changed. An upgrade could then mix old and new code, and hash one
+vector in two ways. So the cache is in a folder that is named after the content of all kernel
+files.
 
-What a kernel writes comes last and is named ``out…``; it is written in place. ``permitted`` and
-``skip`` are those of `gmm.rows.HitFilter`, compressed rows those of `gmm.rows.Rows`.
+Outputs of a kernel come last, are named ``out…``, and are written in place. For ``permitted`` and
+``skip`` see `gmm.rows.HitFilter`; for compressed rows see `gmm.rows.Rows`.
 
-This is the one module that sets something when it is imported. numba opens the cache of a function
-while its decorator runs. So the folder must be known before the first kernel is defined, and nobody
-can hand it down. Names of the client side import neither numba nor this module.
+This is the only module that changes a setting when it is imported. numba opens the cache of a
+function while its decorator runs. So the folder must be known before the first kernel is defined,
+and cannot be passed as an argument. Modules of the client import neither numba nor this module.
 
-Kernels may have been installed compiled, in the folder ``compiled`` of this one. They are taken
-unless ``NUMBA_CPU_NAME`` or ``NUMBA_CPU_FEATURES`` says what to compile for.
+Compiled kernels may be installed, in the folder ``compiled`` of this one. They are used unless
+``NUMBA_CPU_NAME`` or ``NUMBA_CPU_FEATURES`` names a target.
 
 - `compiling`: the decorators of kernels
-- `cache`: the folders of compiled kernels, what happens on a full disk, and CPUs to compile for
+- `cache`: the folders of compiled kernels, behaviour on a full disk, CPUs to compile for
 """
 
 import hashlib
@@ -54,7 +54,7 @@ CACHE_FOLDER: Final = cache_folder(_HERE, _CONFIG.CACHE_DIR, _NAME)
 COMPILED_FOLDER: Final = _HERE / "compiled"
 """Where kernels lie that were installed compiled, in a folder of the same name as there."""
 
-# Set before any kernel is defined: its file is opened when the decorator runs.
+# Set before any kernel is defined: a decorator opens its function's cache.
 KernelCache.folder = CACHE_FOLDER
 if _CONFIG.CPU_NAME is None and _CONFIG.CPU_FEATURES is None:
     KernelCache.installed = installed_kernels(COMPILED_FOLDER / _NAME, cpus_of(features_here()))

@@ -1,8 +1,8 @@
-"""numba's cache of compiled kernels: its folders, and what it does on a full or damaged disk.
+"""numba's cache of compiled kernels: its folders, and its behaviour on a full or damaged disk.
 
-A folder of kernels holds those of one set of sources, after whose content it is named. Within it,
-the place of a kernel depends on neither the path of its source nor its time. So a folder that was
-compiled elsewhere can be installed with the sources, and read where it cannot be written to.
+A folder of kernels belongs to one set of sources, and is named after their content. The place of a
+kernel in it depends neither on the path of its source nor on its time. So a folder that was
+compiled elsewhere can be installed with the sources, and read even if it is not writable.
 """
 
 import atexit
@@ -30,7 +30,7 @@ class Cpu(NamedTuple):
     """A set of instructions."""
 
     name: str  # LLVM's name
-    features: tuple[str, ...]  # what a machine must have, as LLVM spells it
+    features: tuple[str, ...]  # what a machine must have, in LLVM's notation
 
     @property
     def settings(self) -> dict[str, str]:
@@ -40,7 +40,7 @@ class Cpu(NamedTuple):
 
     @property
     def codegen(self) -> tuple[str, str, str]:
-        """What numba's cache calls code of this CPU: platform, name, features."""
+        """The key of this CPU's code in numba's cache: platform, name, features."""
         name, features = self.settings.values()
         return binding.get_process_triple(), name, features
 
@@ -50,15 +50,15 @@ AGREED: Final = (Cpu("x86-64-v4", _V4), Cpu("x86-64-v3", _V3), Cpu("generic", ()
 
 
 def cpus_of(features: frozenset[str]) -> tuple[Cpu, ...]:
-    """Return the agreed CPUs that a machine of these features can stand for, the best one first."""
+    """Return the agreed CPUs whose code runs with these features, the best one first."""
     return tuple(cpu for cpu in AGREED if features.issuperset(cpu.features))
 
 
 def features_here() -> frozenset[str]:
-    """Return the features of this machine, as LLVM spells them."""
+    """Return the features of this machine, in LLVM's notation."""
     try:
         return frozenset(name for name, has in binding.get_host_cpu_features().items() if has)
-    except RuntimeError:  # not known on this platform
+    except RuntimeError:  # unknown on this platform
         return frozenset()
 
 
@@ -69,32 +69,32 @@ _CUT_SHORT: Final = EOFError, _NUMBA.pickle.UnpicklingError
 
 
 class Installed(NamedTuple):
-    """Kernels that were installed compiled, all that a start asks for."""
+    """Installed compiled kernels, complete for a start."""
 
     folder: Path
-    cpu: Cpu  # what they were compiled for
+    cpu: Cpu  # the CPU that they were compiled for
 
 
 def installed_kernels(folder: Path, cpus: tuple[Cpu, ...]) -> Installed | None:
-    """Return the kernels of a folder for the first of these CPUs that it has all kernels for."""
+    """Return the kernels of a folder for the first of these CPUs for which it has all kernels."""
     found = (cpu for cpu in cpus if mark(folder, cpu.codegen).exists())
     return next((Installed(folder, cpu) for cpu in found), None)
 
 
 def mark(folder: Path, codegen: tuple[str, str, str]) -> Path:
-    """Return the file that is there once all kernels are compiled, for a `Cpu.codegen`."""
+    """Return the file that exists once all kernels are compiled, for a `Cpu.codegen`."""
     compiler = codegen, numba.__version__, sys.version_info[:2]
     digest = hashlib.sha256(repr(compiler).encode()).hexdigest()[:16]
     return folder / f"complete-{digest}"
 
 
 def _place(function: Callable[..., Any]) -> str:
-    """Return the folder of a function's kernels, below that of all."""
+    """Return the folder of a function's kernels, within that of all kernels."""
     return function.__module__.removeprefix(_PACKAGE)
 
 
 class _Locator(caching._CacheLocator):  # numba's seam
-    """Tells numba where the kernels of one function lie: below a folder named after all sources."""
+    """Tells numba where the kernels of one function are: in a folder named after all sources."""
 
     def __init__(self, function: Any, file: str) -> None:
         self._py_file = file  # read by numba when it warns
@@ -108,15 +108,15 @@ class _Locator(caching._CacheLocator):  # numba's seam
         return cls(py_func, py_file)
 
     def get_cache_path(self) -> str:
-        """Return the folder that is written to."""
+        """Return the folder to write to."""
         return str(self._folder / self._place)
 
     def get_source_stamp(self) -> str:
-        """Return what changes with the sources."""
+        """Return a value that changes with the sources."""
         return self._folder.name
 
     def get_disambiguator(self) -> str:
-        """Return what tells functions of one name and one file apart."""
+        """Return what distinguishes functions with equal names in one file."""
         return str(self._line)
 
 
@@ -125,16 +125,16 @@ class _Implementation(caching.CompileResultCacheImpl):
 
 
 class KernelCache(caching.FunctionCache):
-    """The cache of one compiled function: what it cannot read is compiled, and compiling goes on.
+    """The cache of one compiled function: if it cannot be read or written, compilation continues.
 
-    numba's own ends the call of a function whose machine code it cannot write, or finds cut short.
+    With numba's own, a call fails if its machine code cannot be written, or is truncated.
     """
 
     _impl_class = _Implementation
-    folder: ClassVar[Path]  # where kernels are saved, and read from
-    # Kernels to be read first. They are valid however this process compiles.
+    folder: ClassVar[Path]  # where kernels are written and read
+    # Kernels to read first. They are valid for any target of this process.
     installed: ClassVar[Installed | None] = None
-    failure: ClassVar[str | None] = None  # why some function of this process was not saved
+    failure: ClassVar[str | None] = None  # why a function of this process was not saved
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]  # numba's
@@ -167,7 +167,7 @@ class KernelCache(caching.FunctionCache):
 
     @contextmanager
     def _guard_against_spurious_io_errors(self) -> Iterator[None]:
-        """Guard numba's reading and writing; it takes what is not read as not cached."""
+        """Guard numba's reading and writing; unreadable code counts as not cached."""
         try:
             yield
         except OSError as error:
@@ -178,24 +178,23 @@ class KernelCache(caching.FunctionCache):
 
 
 def cache_of(function: Callable[..., Any]) -> caching.FunctionCache:
-    """Return the cache of a compiled function: ours of a kernel, else numba's."""
+    """Return the cache of a compiled function: ours for a kernel, else numba's."""
     if function.__module__.startswith(_PACKAGE):
         return KernelCache(function)
     return caching.FunctionCache(function)  # type: ignore[no-untyped-call]  # numba's
 
 
 def cache_folder(here: Path, base: str, name: str) -> Path:
-    """Return the first folder for compiled kernels that can be written to; make it.
+    """Return the first writable folder for compiled kernels, and create it.
 
-    numba passes over a folder that it cannot write to, and takes one of its own. Its kernels are
-    not named after the content of what they call. Where no folder can be written to, this process
-    has one that ends with it.
+    numba skips a folder that it cannot write to, and uses its own, which is not named after the
+    content of called functions. If no folder is writable, this process uses a temporary one.
 
-    ``base`` is the folder that the user names; empty: beside the sources, ``here``, or at home.
+    ``base`` is the folder set by the user; empty: beside the sources, ``here``, or at home.
     """
     parents = [Path(base)] if base else []
     parents.append(here / "__pycache__")
-    with suppress(RuntimeError):  # of a user without a home
+    with suppress(RuntimeError):  # a user without a home
         parents.append(Path.home() / ".cache" / "gcws-search")
     failure = ""
     for parent in parents:

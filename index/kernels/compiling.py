@@ -1,13 +1,13 @@
-"""How kernels are compiled: those that Python calls, and those that only kernels call.
+"""How kernels are compiled: those called from Python, and those called only by kernels.
 
-- `kernel`: called from Python. Named tuples cross as plain ones: numba tells the type of a plain
-  tuple in 0.2 µs, and that of a named one in 1 µs and more, for it spells out the names at each
-  call. A kernel names the parts again, which compiled code does for nothing.
-- `inner`: called by kernels only. Without the code that takes Python's arguments apart, which is
-  longer than many a function, and without machine code of its own. Whole numbers known in compiling
-  are passed as any others, or each of them would compile the function again.
-- `inlined`: an `inner` function whose code goes into that of its callers, where numbers known in
-  compiling stay known.
+- `kernel`: called from Python. Named tuples are passed as plain tuples: numba determines the type
+  of a plain tuple in 0.2 µs, and that of a named one in 1 µs or more, because it reads the names
+  at each call. The kernel restores the names, at no cost in compiled code.
+- `inner`: called only by kernels. It has no code to unpack Python's arguments, which is longer than
+  many functions, and no machine code of its own. Constant integers are passed like any others;
+  otherwise each would compile the function again.
+- `inlined`: an `inner` function that is inlined into its callers, where compile-time constants stay
+  constants.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,8 +30,8 @@ R = TypeVar("R")
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function that Python calls, by position.
 
-    Where an annotation says a named tuple, compiled code takes a plain one. What is returned then
-    has the compiled function as its attribute ``compiled``.
+    If an annotation names a named tuple, compiled code takes a plain one. The returned function
+    then has the compiled function as its attribute ``compiled``.
     """
     compiled = _without_literals(_compile(function))
     hints = [hint for name, hint in get_type_hints(function).items() if name != "return"]
@@ -66,12 +66,12 @@ def inner(function: Any = None, /, **options: Any) -> Any:
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function whose code goes into that of each kernel that calls it."""
+    """Compile a function that is inlined into each kernel that calls it."""
     return cast("Callable[P, R]", _compile_inner(function, forceinline=True))
 
 
 class _LinkedCode(_CODEGEN.JITCodeLibrary):  # type: ignore[misc]  # numba's
-    """Code that is linked into that of callers, which is optimized there, and nowhere else."""
+    """Code that is linked into its callers, and optimized only there."""
 
     def _optimize_final_module(self) -> None:
         pass
@@ -82,7 +82,7 @@ class _LinkedCode(_CODEGEN.JITCodeLibrary):  # type: ignore[misc]  # numba's
         self._finalized = True
 
     def get_pointer_to_function(self, _name: str) -> int:
-        """Return no address: nothing but kernels can call this code."""
+        """Return no address: only kernels can call this code."""
         self._ensure_finalized()
         return 0
 
@@ -93,14 +93,14 @@ class _LinkedCode(_CODEGEN.JITCodeLibrary):  # type: ignore[misc]  # numba's
 
 class _InnerCompiler(_COMPILER.Compiler):  # type: ignore[misc]  # numba's
     def define_pipelines(self) -> Any:
-        """Return what numba does to compile, into code that is linked only."""
+        """Return numba's compilation passes, with code that is only linked."""
         state = self.state
         state.library = _LinkedCode(state.targetctx.codegen(), state.func_id.func_qualname)
         state.flags.no_compile = True
         return super().define_pipelines()
 
     def compile_extra(self, func: Any) -> Any:
-        """Return what was compiled, by which callers find it."""
+        """Return the compiled result, by which callers find it."""
         done = super().compile_extra(func)
         name = object()
         done.target_context.insert_user_function(name, done.fndesc, [done.library])
@@ -123,7 +123,7 @@ def _compile_inner(function: Any, **options: Any) -> Any:
 
 
 def _without_literals(compiled: Any) -> Any:
-    """Let numba pass whole numbers known in compiling as others."""
+    """Let numba pass constant integers like variables."""
     template = compiled.get_call_template
 
     def get_call_template(args: Sequence[Any], kws: Mapping[str, Any]) -> Any:

@@ -1,7 +1,7 @@
 """GMM of dense rows.
 
-With S = ‖u‖₁ + ‖v‖₁ and D = ‖u − v‖₁, GMM = (S − D)/(S + D) on signed vectors as they are: no
-splitting into parts. Fast scores are float32; exact ones are sums in float64 of the float32 values.
+With S = ‖u‖₁ + ‖v‖₁ and D = ‖u − v‖₁, GMM = (S − D)/(S + D) directly on signed vectors, without
+splitting them into parts. Fast scores are float32; exact ones are float64 sums of float32 values.
 Rows are padded with zeros to whole registers (`round_up`).
 
 Source: [GMM] eq. 4-6; min + max = sum and max − min = |difference| give the short form.
@@ -67,9 +67,9 @@ def dense_score(query: Any, query_norm: Any, row: Any, norm: Any, width: Any) ->
 
 @inner
 def reach(min_score: np.float32) -> np.float32:
-    """Return the greatest D/S at which a row can still score ``min_score``, rounding allowed for.
+    """Return the greatest D/S at which a row can still score ``min_score``, including rounding.
 
-    GMM >= s is the same as D <= S (1 - s)/(1 + s).
+    GMM >= s is equivalent to D <= S (1 - s)/(1 + s).
     """
     return np.float32((1.0 - min_score) / (1.0 + min_score) * _ROUNDING)
 
@@ -78,11 +78,11 @@ def reach(min_score: np.float32) -> np.float32:
 def dense_score_within(
     query: Any, query_norm: Any, row: Any, norm: Any, width: Any, farthest: Any
 ) -> Any:
-    """Return what `dense_score` returns, or -1 as soon as the row is seen to be too far.
+    """Return `dense_score`, or -1 as soon as the row is known to be too far.
 
-    D only grows from coordinate to coordinate, so a row is given up, and the rest of it not read,
-    when the part summed so far exceeds what ``farthest``, the `reach` of the least score, allows.
-    ``row`` may be the address of bytes: a row of whole numbers.
+    D only grows with each coordinate. So the rest of a row is not read once the partial sum exceeds
+    what ``farthest``, the `reach` of the minimum score, allows. ``row`` may be the address of
+    bytes, for a row of whole numbers.
     """
     both = query_norm + norm
     limit = both * farthest
@@ -119,8 +119,8 @@ def scan_dense(
     norms, query_norms = rows.norms, queries.norms
     permitted, skip, min_score = wanted.permitted, wanted.skip, wanted.min_score
     tile = max(1, _TILE_FLOATS // width)
-    # One query streams rows from memory, where reading less of each gains nothing; several find
-    # the rows in cache, where arithmetic counts.
+    # A single query streams rows from memory, where reading less of each saves nothing; several
+    # find the rows in cache, where arithmetic counts.
     count = query_norms.shape[0]
     alone = count == 1
     for tile_first in range(first, last, tile):
@@ -157,7 +157,7 @@ def exact_dense(
 ) -> None:
     """Write the GMM of a query and ``count`` rows, Σ min / Σ max in float64, all by address.
 
-    Small scores are as near to the truth as great ones, which (S − D)/(S + D) does not give.
+    Small scores have the same relative accuracy as great ones, unlike (S − D)/(S + D).
     A row is ``width`` float32, or bytes, every ``stride`` entries.
     """
     zero = splat(0.0)

@@ -1,8 +1,8 @@
-"""Scores of a query and rows of either form; exact re-rank of the best rows.
+"""Scores of a query and rows of either form; exact re-ranking of the best rows.
 
 The best rows by float32 score are scored in float64, ranked, and cut after ties. Rounding may have
-pushed rows across the limit. Where the heap cannot hold all of those, the bound from which rows
-must be collected is given instead of a complete answer.
+moved rows across the limit. If the heap cannot hold all of these, the result is a bound from which
+rows must be collected, instead of a complete answer.
 """
 
 from typing import Any, NamedTuple
@@ -21,32 +21,32 @@ from gcws_search.index.kernels.ordering.hits import Heaps, push, rank
 class HitLimits(NamedTuple):
     """Which rows are hits, and which of them a heap may have dropped."""
 
-    permitted: int  # how many rows could have been held
-    limit: int  # how many hits are wanted; rows that tie with the last one are hits too
-    min_score: float  # lower scores are no hits
-    slack: np.float32  # how far apart float32 scores in the wrong order can be
+    permitted: int  # number of rows that could be in the heap
+    limit: int  # number of requested hits; rows that tie with the last one are hits too
+    min_score: float  # rows with lower scores are not hits
+    slack: np.float32  # maximum difference of float32 scores in the wrong order
 
 
 class ExactHits(NamedTuple):
-    """Room for the hits of m queries."""
+    """Memory for the hits of m queries."""
 
     rows: Int64s  # (m, k)
-    scores: Float64s  # (m, k): falling; equal scores by rising row
+    scores: Float64s  # (m, k): falling; equal scores by ascending row
     sizes: Int64s  # (m,)
-    # (m,): infinite, but where rows were dropped that may belong to the hits: these are among the
-    # rows with at least this float32 score.
+    # (m,): infinite unless rows were dropped that may be hits: these have at least this float32
+    # score.
     bounds: Float32s
 
 
 class QuickPair(NamedTuple):
-    """A query and the rows it is compared with, by address."""
+    """A query and the rows that it is compared with, by address."""
 
     query: Any  # dense
     query_norm: Any
     width: Any  # 0 when sparse
     rows: Any  # dense
     codes: Any  # dense rows of whole numbers
-    stride: Any  # of these; 0 where there are none
+    stride: Any  # of the codes; 0 if there are none
     norms: Any
     indptr: Any
     slots: Any
@@ -60,7 +60,7 @@ class QuickPair(NamedTuple):
 def compare(
     queries: Any, m: Any, rows: Any, table_slots: UInt32s, table_values: Float32s
 ) -> QuickPair:
-    """Return how query m is compared with rows; a sparse one is spread over the table already.
+    """Return how to compare query m with rows; a sparse query is already spread over the table.
 
     Dense queries are float32.
     """
@@ -124,14 +124,14 @@ def exact_gmm(queries: Rows, m: int, rows: Rows, chosen: Int64s, out: Float64s) 
 
 @kernel
 def exact_rows(queries: Rows, m: int, rows: Rows, chosen: Int64s, out: Float64s) -> None:
-    """Do what `exact_gmm` does."""
+    """Like `exact_gmm`."""
     exact_gmm(Rows(*queries), m, Rows(*rows), chosen, out)
 
 
 @inner
 def _nth_best(scores: Float32s, size: int, limit: int, lowest: Float32s) -> np.float32:
     """Return the limit-th best of ``size`` scores."""
-    wanted = size - limit + 1  # the last of this many lowest scores, rising, is the limit-th best
+    wanted = size - limit + 1  # the greatest of this many lowest scores is the limit-th best
     filled = 0
     for i in range(size):
         score = scores[i]
@@ -153,10 +153,10 @@ def _nth_best(scores: Float32s, size: int, limit: int, lowest: Float32s) -> np.f
 def rerank_exactly(
     queries: Rows, rows: Rows, heaps: Heaps, limits: HitLimits, out: ExactHits
 ) -> int:
-    """Rank the rows held for each query; return how many bounds are finite.
+    """Rank the rows in each query's heaps; return the number of finite bounds.
 
-    Parts of the rows were offered to p heaps of k places side by side: their scores and rows are
-    (m, p k), sizes (m, p).
+    Parts of the rows were offered to p heaps of k places: their scores and rows are (m, p k), sizes
+    (m, p).
     """
     queries, rows, heaps = Rows(*queries), Rows(*rows), Heaps(*heaps)
     limits, out = HitLimits(*limits), ExactHits(*out)

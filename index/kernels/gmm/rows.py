@@ -1,4 +1,4 @@
-"""Vectors as kernels take them, the rows that may be hits, L1 norms and transforms.
+"""Vectors in the form of kernels, the rows that may be hits, L1 norms and transforms.
 
 Sums are in float64 and in a fixed order.
 """
@@ -15,11 +15,11 @@ from gcws_search.index.kernels.compiling import kernel
 class Rows(NamedTuple):
     """Rows or queries, dense or sparse; the parts of the other form are empty."""
 
-    # (n, width); (0, width) where `codes` has the rows, (0, 0) when sparse.
+    # (n, width); (0, width) if `codes` has the rows, (0, 0) when sparse.
     dense: Float32s
     codes: UInt8s  # (n, stride): dense rows of whole numbers, 0 to 255; (0, 0) elsewhere
-    indptr: Int64s  # (n + 1,): compressed rows: where each row's entries begin
-    slots: UInt32s  # (nnz,): rising within a row
+    indptr: Int64s  # (n + 1,): compressed rows: the start of each row's entries
+    slots: UInt32s  # (nnz,): ascending within a row
     values: Float32s  # (nnz,): magnitudes, positive
     norms: Float32s  # (n,): L1 norms
 
@@ -29,11 +29,11 @@ class HitFilter(NamedTuple):
 
     permitted: UInt8s  # (n,): 0 for rows that no query may return
     skip: Int64s  # (m,): a row that the query must not return, or -1
-    min_score: np.float32  # lower scores are not wanted
+    min_score: np.float32  # minimum score
 
 
 def rows_of(batch: VectorBatch, *, as_held: bool = False) -> Rows:
-    """Return the arrays of a batch: floats, or ``as_held`` for kernels that read `codes`, too."""
+    """Return the arrays of a batch: floats, or ``as_held`` for kernels that also read `codes`."""
     if batch.holds_bytes and not as_held:
         batch = batch.with_floats()
     return Rows(batch.floats, batch.codes, batch.indptr, batch.slots, batch.values, batch.norms)
@@ -41,7 +41,7 @@ def rows_of(batch: VectorBatch, *, as_held: bool = False) -> Rows:
 
 @kernel
 def dense_norms(rows: Float32s, out: Float64s) -> None:
-    """Write the (n,) L1 norms of rows; not finite where a row has a NaN or an infinity."""
+    """Write the (n,) L1 norms of rows; not finite if a row has a NaN or an infinity."""
     for row in range(rows.shape[0]):
         a = b = c = d = 0.0
         whole = rows.shape[1] // 4 * 4

@@ -1,7 +1,7 @@
 """GMM of sparse rows: slots and magnitudes.
 
 m = Σ min over shared slots gives GMM = m / (‖u‖₁ + ‖v‖₁ − m). A query is spread once into a small
-open-addressing table of its slots, so that a row costs one look-up a non-zero.
+open-addressing table of its slots, so that a row costs one look-up per non-zero.
 
 Source: theory of min-max kernels, min + max = sum.
 """
@@ -36,7 +36,7 @@ class SparseAddresses(NamedTuple):
 
 @kernel
 def spread_size(count: int) -> int:
-    """Return the size of a table for ``count`` slots: a power of two, at most a sixteenth full."""
+    """Return the table size for ``count`` slots: a power of two, at most a sixteenth full."""
     size = 64
     while size < 16 * count:
         size *= 2
@@ -79,7 +79,7 @@ def shared_mass(
         place = np.uint32(np.uint32(slot * _MULTIPLIER) >> shift)
         held = at(table_values, np.intp(place))
         equal = at(table_slots, np.intp(place)) == slot
-        # A free place holds 0, so nothing is added there; only another slot needs a further look.
+        # A free place has the value 0 and adds nothing; only another slot needs a further look-up.
         shared += min(held, at(values, i)) if equal else _ZERO
         if held != _ZERO and not equal:
             place = np.uint32((place + _ONE) & mask)
@@ -95,14 +95,14 @@ def shared_mass(
 
 @inner
 def add_to_table(rows: Rows, row: int, table: Float32s) -> None:
-    """Add the values of a row to a table of 2^TABLE_BITS places, all 0; slots may share a place."""
+    """Add a row's values to a table of 2^TABLE_BITS places, all 0; slots may share a place."""
     for entry in range(rows.indptr[row], rows.indptr[row + 1]):
         table[np.uint32(rows.slots[entry] * _MULTIPLIER) >> _TABLE_SHIFT] += rows.values[entry]
 
 
 @inner
 def shared_in_table(rows: Rows, row: int, table: Float32s, max_missed: float) -> float:
-    """Return Σ min or more of a row and that in the table; -1 once too much is missed."""
+    """Return at least Σ min of a row and the row in the table; -1 once too much is missed."""
     slots, values, last = rows.slots, rows.values, rows.indptr[row + 1]
     shared, missed = 0.0, 0.0
     for entry in range(rows.indptr[row], last, _AT_ONCE):
@@ -136,7 +136,7 @@ def _write_shared(queries: Rows, m: int, rows: Rows, first: int, out: Float32s) 
 
 @kernel
 def scan_sparse(queries: Rows, rows: Rows, wanted: HitFilter, first: int, out: Heaps) -> None:
-    """Offer permitted sparse rows from ``first`` on to each query's heap, if they share a slot."""
+    """Offer permitted sparse rows from ``first`` on that share a slot to each query's heap."""
     queries, rows, wanted, out = Rows(*queries), Rows(*rows), HitFilter(*wanted), Heaps(*out)
     norms, permitted = rows.norms, wanted.permitted
     shared = np.empty(norms.shape[0] - first, np.float32)
@@ -176,7 +176,7 @@ def count_shared(
     chosen: Int64s,
     out: Int64s,
 ) -> None:
-    """Write the (m,) numbers of slots that queries share with chosen rows, over all of them."""
+    """Write the (m,) numbers of slots that queries share with chosen rows, summed over the rows."""
     for m in range(query_indptr.shape[0] - 1):
         count = 0
         for h in range(chosen.shape[0]):
@@ -194,7 +194,7 @@ def count_shared(
 def exact_sparse(
     query_slots: Any, query_values: Any, length: Any, rows: Any, chosen: Any, count: Any, out: Any
 ) -> None:
-    """Do what `dense.exact_dense` does, by merging slots: the query has ``length`` entries."""
+    """Like `dense.exact_dense`, by merging slots; the query has ``length`` entries."""
     indptr, slots, values = rows.indptr, rows.slots, rows.values
     for h in range(count):
         low = 0.0

@@ -1,9 +1,9 @@
-"""Scanning dense rows for many queries at once.
+"""Scan dense rows for many queries at once.
 
-Rows are turned into tiles, coordinate by coordinate sixteen rows side by side, so that sixteen
-scores come about in the lanes of one register and nothing has to be summed across it. Four queries
-share each load, and a tile stays in cache while all queries pass over it. The distance is taken
-from minima, ‖u − v‖₁ = Σu + Σv − 2 Σ min(u, v): two steps a coordinate.
+Rows are transposed into tiles, coordinate by coordinate with sixteen rows side by side. So the
+lanes of one register accumulate sixteen scores, and no sum across it is needed. Four queries share
+each load, and a tile stays in cache while all queries use it. The distance is computed from minima,
+‖u − v‖₁ = Σu + Σv − 2 Σ min(u, v): two steps per coordinate.
 """
 
 from typing import Any, NamedTuple
@@ -42,21 +42,21 @@ _NEVER = np.float32(-np.inf)
 
 
 class _Tile(NamedTuple):
-    """Rows turned, coordinate by coordinate sixteen side by side."""
+    """Transposed rows: coordinate by coordinate, sixteen rows side by side."""
 
     values: Float32s  # (t, width)
-    norms: Float32s  # (t,): L1 norms, `_NEVER` for rows that are not wanted
+    norms: Float32s  # (t,): L1 norms, `_NEVER` for rows that are not permitted
     sums: Float32s  # (t,): of the coordinates
 
 
 def tile_rows(width: int) -> int:
-    """Return how many rows of ``width`` floats make a tile."""
+    """Return the number of rows of ``width`` floats in a tile."""
     return max(1, _TILE_FLOATS // (width * LANES)) * LANES
 
 
 @inner
 def _turn(rows: Rows, permitted: UInt8s, first: int, last: int, out: _Tile) -> int:
-    """Write rows first … last - 1 as a tile; return how many blocks of `LANES` rows it has."""
+    """Write rows first … last - 1 as a tile; return its number of blocks of `LANES` rows."""
     width = rows.dense.shape[1]
     data, norms, wanted = pointer(rows.dense), pointer(rows.norms), pointer(permitted)
     out_values, out_norms, out_sums = pointer(out.values), pointer(out.norms), pointer(out.sums)
@@ -108,7 +108,7 @@ def _shared(a: Any, b: Any, c: Any, d: Any, block: Any, width: Any) -> Any:
 
 @inlined
 def _apart(shared: Any, sum_: Any, sums: Any) -> Any:
-    """Return the distances of a query and sixteen rows."""
+    """Return the distances of a query to sixteen rows."""
     distances = (splat(sum_) + sums) - (shared + shared)
     zero = splat(_ZERO)
     return select(less(distances, zero), zero, distances)
@@ -125,7 +125,7 @@ def _offer(
     wanted: HitFilter,
     out: Heaps,
 ) -> np.float32:
-    """Offer sixteen rows to a query's heap; return the least score still wanted."""
+    """Offer sixteen rows to a query's heap; return the new minimum score."""
     scores, hits = out.scores[m], out.rows[m]
     size = out.sizes[m]
     skipped, min_score = wanted.skip[m], wanted.min_score
@@ -149,7 +149,7 @@ def scan_tiles(
 ) -> None:
     """Offer every permitted dense row in [first, last) to each query's heap.
 
-    tile (tile_rows(width), width): written on.
+    tile (tile_rows(width), width): overwritten.
     """
     queries, rows, wanted, out = Rows(*queries), Rows(*rows), HitFilter(*wanted), Heaps(*out)
     count, width = queries.dense.shape

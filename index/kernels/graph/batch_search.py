@@ -73,19 +73,19 @@ quickly, rows scored exactly, and rows that the beam held in the end."""
 
 
 class Outcome(IntEnum):
-    """What became of a query: hits, or the reason why the tables must answer it."""
+    """The result of a query: hits, or the reason why the tables must answer it."""
 
     ANSWERED = 0
     TOO_SMALL = 1
-    """Fewer permitted rows were found than wanted."""
+    """Fewer permitted rows were found than requested."""
     OUT_OF_RANGE = 2
-    """The hits score less than calibration saw of nearly any query."""
+    """The hits score less than those of nearly all calibration queries."""
     QUANTIZED_AWAY = 3
     """Quantization changes the query's norm too much."""
     HITS_HIDDEN = 4
-    """Quantization does not tell the hits from rows that were not re-ranked."""
+    """Quantization does not separate the hits from rows that were not re-ranked."""
     UNFINISHED = 5
-    """The search saw as many rows as may be seen, and there were more to expand."""
+    """The search saw the maximum number of rows, and more were left to expand."""
 
 
 _FREE, _SEARCHING, _ENDED = range(3)
@@ -104,10 +104,10 @@ _SHORT = 128
 
 
 class Visible(NamedTuple):
-    """The rows that one search sees: those from ``count`` on are newer than it.
+    """The rows that one search sees; rows from ``count`` on are newer than it.
 
-    Of the (count,) uint8 ``permitted``, so many are 1. ``hidden``, as long or empty, is 1 for rows
-    that no link names, and that are treated as if they were not there.
+    ``permitted`` (count,) uint8 has ``permitted_count`` ones. ``hidden``, as long or empty, is 1
+    for rows without links to them, which are treated as if absent.
     """
 
     count: Any
@@ -117,14 +117,14 @@ class Visible(NamedTuple):
 
 
 class Level(NamedTuple):
-    """How far a search goes: the first one, and each of its extensions.
+    """The extent of a search: the first one, and each of its extensions.
 
-    A query comes to a level if its hit judged scores less than ``score``, or if its first hit is
-    farther away than the tenth, times ``contrast``.
+    A query reaches a level if its judged hit scores less than ``score``, or if its first hit is
+    farther away than the tenth times ``contrast``.
     """
 
-    capacity: Any  # these and the slack: see `beam_search.Beam`
-    max_expanded: Any  # a fraction is the share of the queries that expand one more, by their keys
+    capacity: Any  # for these and the slack see `beam_search.Beam`
+    max_expanded: Any  # the fraction is the share of queries, by key, that expand one more
     slack: Any
     rows_a_side: Any  # entry points on each side of a key
     score: Any
@@ -134,31 +134,31 @@ class Level(NamedTuple):
 class Plan(NamedTuple):
     """How queries are searched for."""
 
-    tables: Any  # through which queries enter
-    work: Any  # (6,) int64: of each query, as far as known before; see `hits.BatchHits`
+    tables: Any  # number of entry tables
+    work: Any  # (6,) int64: of each query, as far as known in advance; see `hits.BatchHits`
     recall: Any  # expected
-    levels: Any  # (l, 6) float64: the first search, and its extensions; see `Level`
-    wanted: Any  # hits by which a search ends, at least the limit
-    judged: Any  # the place of the hit judged, counted from 1
-    # A query comes to the first extension, too, if this many rows that are not permitted are nearer
-    # than the hit judged; 0 for none.
+    levels: Any  # (l, 6) float64: the first search and its extensions; see `Level`
+    wanted: Any  # hits that end a search, at least the limit
+    judged: Any  # place of the judged hit, from 1 on
+    # A query also gets the first extension if this many rows that are not permitted are nearer than
+    # the judged hit; 0 for none.
     crowded: Any
-    # So does one whose first hits differ by less in distance, once; see `tiers.count_tied`. Its
-    # search goes on through its whole buckets, and expands all rows that tie with its last hit.
+    # So does, once, a query whose first hits differ by less in distance; see `tiers.count_tied`.
+    # Its search continues with its whole buckets, and expands all rows that tie with its last hit.
     tied: Any
-    nearest: Any  # quantized rows tell smaller distances than this apart badly
-    out_of_range: Any  # the outcome is `OUT_OF_RANGE` if the hit judged scores less
-    # (4,) int64: best rows scored exactly: at first, at least the limit; those up to which no hit
-    # may be left in doubt, in a first search, and in an extended one; and at most.
+    nearest: Any  # quantized rows hardly resolve distances smaller than this
+    out_of_range: Any  # the outcome is `OUT_OF_RANGE` if the judged hit scores less
+    # (4,) int64, best rows scored exactly: at first, at least the limit; until no hit is in doubt,
+    # in a first search, and in an extended one; and the maximum.
     reranked: Any
-    step: Any  # of quantized rows; 0 where nothing is quantized
-    origin: Any  # the byte that stands for 0
-    max_missed: Any  # missed hits that are accepted, for each that is wanted
-    max_hidden: Any  # the same where the first hits tie
+    step: Any  # of quantized rows; 0 if nothing is quantized
+    origin: Any  # the byte of the value 0
+    max_missed: Any  # accepted missed hits per requested hit
+    max_hidden: Any  # the same if the first hits tie
 
 
 class Found(NamedTuple):
-    """What a search writes for m queries, in place: the arrays of `hits.BatchHits`."""
+    """The output of a search for m queries, in place: the arrays of `hits.BatchHits`."""
 
     scores: Any
     rows: Any
@@ -170,7 +170,7 @@ class Found(NamedTuple):
 
 @inner
 def whole_number(mean: float, key: np.uint64) -> int:
-    """Return the integer below or above a number, so that the mean over keys is that number."""
+    """Return the integer below or above a number, with that number as mean over keys."""
     below = np.int64(mean)
     drawn = np.float64((key * _GOLDEN) >> np.uint64(40)) * _SCALE
     return below + 1 if drawn < mean - below else below
@@ -178,7 +178,7 @@ def whole_number(mean: float, key: np.uint64) -> int:
 
 @inner
 def _fetch_vectors(vectors: Any, best: Any, count: int) -> None:
-    """Prefetch the rows of the first entries of a pool; bytes have been read."""
+    """Prefetch the rows of the first entries of a pool; not bytes, which have been read."""
     for i in range(count if vectors.stride == 0 else 0):
         address = offset(vectors.floats, row_of(at(best, i)) * vectors.width)
         for line in range(0, vectors.width, NUMBERS_A_LINE):
@@ -187,7 +187,7 @@ def _fetch_vectors(vectors: Any, best: Any, count: int) -> None:
 
 @inner
 def _choose(best: Any, size: Any, skip: Any, max_rows: Any, out: Any) -> Any:
-    """Write the rows of the first entries of a pool but for one; return how many."""
+    """Write the rows of the first entries of a pool, except ``skip``; return their number."""
     count = 0
     for i in range(size):
         if count == max_rows:
@@ -200,14 +200,14 @@ def _choose(best: Any, size: Any, skip: Any, max_rows: Any, out: Any) -> Any:
 
 @inlined
 def _level(levels: Any, level: Any) -> Any:
-    """Return a level, given the address of all."""
+    """Return a level, given the address of all levels."""
     row = offset(levels, _LEVEL_NUMBERS * level)
     return Level(at(row, 0), at(row, 1), at(row, 2), at(row, 3), at(row, 4), at(row, 5))
 
 
 @inlined
 def _come_to(state: Any, levels: Any, number: Any) -> None:
-    """Let a search go as far as a level says."""
+    """Set the extent of a search to that of a level."""
     level = _level(levels, number)
     state.level, state.capacity, state.slack = number, np.int64(level.capacity), level.slack
 
@@ -225,7 +225,7 @@ def _step(
     permitted: Any,
     is_filtered: Any,
 ) -> Any:
-    """Expand a row of a search; return whether there is a further step to take."""
+    """Expand a row of a search; return whether there is a further step."""
     own, capacity = state.own, state.capacity
     max_expanded = whole_number(_level(levels, state.level).max_expanded, key) + own
     beam = Beam(capacity, max_expanded, min(capacity, wanted + own), np.float32(state.slack))
@@ -236,7 +236,7 @@ def _step(
 
 @inlined
 def _next_level(best: Any, state: Any, scratch: Any, plan: Any) -> Any:
-    """Return the level that a query comes to by what it has found, 0 for none further."""
+    """Return the level that a query reaches by its hits; 0 if it goes no farther."""
     entries, size = best
     own, judged = state.own, plan.judged + state.own
     score = score_at(entries, size, judged) if size >= judged else np.float32(0.0)
@@ -267,9 +267,9 @@ def _extend(
     visible: Any,
     keys: Any,
 ) -> Any:
-    """Let the search of a hard query go on, judged by its best rows; return whether it does.
+    """Extend the search of a hard query, judged by its best rows; return whether it continues.
 
-    Where extension needs more room than there is, the search is cut.
+    If an extension needs more room than there is, the search is cut.
     """
     if state.is_cut != 0 or plan.levels.shape[0] == 1:
         return False
@@ -285,7 +285,7 @@ def _extend(
     _come_to(state, pointer(plan.levels), level)
     if state.tied > 0:
         state.capacity = scratch.room
-    if state.tied == CONTRAST_PLACE:  # rows in the middle of a group lead to any of the others
+    if state.tied == CONTRAST_PLACE:  # rows in the middle of a group lead to all others
         last = score_at(hits, size, plan.wanted + state.own)
         state.slack = max(state.slack, slack_within(np.float32(plan.tied), last))
     bound = lowest_within(hits, size, plan.wanted + state.own, np.float32(state.slack))
@@ -314,18 +314,18 @@ def _extend(
 
 @inlined
 def _search_farther(state: Any, levels: Any, room: Any) -> None:
-    """Let a search go on whose hits may be among rows that its beam had no room for."""
+    """Continue a search whose hits may be among rows that its beam had no room for."""
     slack = state.slack
     begin_again(state)
     state.stage = _SEARCHING
     _come_to(state, levels, state.level + 1)
-    if state.tied > 0:  # it has seen all of a group
+    if state.tied > 0:  # it has seen a whole group
         state.capacity, state.slack = room, max(slack, state.slack)
 
 
 @inlined
 def _uncut(query: Any, units: Any, queries: Any, m: Any) -> Any:
-    """Return a query that knows how much of its norm a copy has no room for."""
+    """Return a query with the part of its norm for which a copy has no room."""
     cut = queries.norms[m] * units - query.norm
     if cut < _MIN_CUT * query.norm:
         cut = np.float32(0.0)
@@ -336,11 +336,11 @@ def _uncut(query: Any, units: Any, queries: Any, m: Any) -> Any:
 def _rerank(
     rows: Any, vectors: Any, held: Any, queries: Any, state: Any, best: Any, plan: Any, buffers: Any
 ) -> Any:
-    """Score the best rows exactly, more of them where quick scores leave hits in doubt.
+    """Score the best rows exactly, and more of them if quick scores leave hits in doubt.
 
-    ``best`` has the address of the best rows, how many there are, and the limit. Rows, exact
-    scores and ranked ones are written into ``buffers``. Returns rows scored exactly, how many of
-    them reach min_score, and the hits to be expected among the rows left out, for each wanted.
+    ``best`` has the address of the best rows, their number, and the limit. Rows, exact scores and
+    ranked scores are written into ``buffers``. Returns the number of rows scored exactly, how many
+    of them reach min_score, and the expected hits among the excluded rows, per requested hit.
     """
     entries, size, limit = best
     chosen, exact, ranked = buffers
@@ -370,13 +370,13 @@ def _rerank(
 
 @inlined
 def _accepted(plan: Any, state: Any) -> Any:
-    """Return how many hits may be missed, for each that is wanted."""
+    """Return the accepted number of missed hits, per requested hit."""
     return plan.max_hidden if state.tied > 0 else plan.max_missed
 
 
 @inlined
 def _outcome(best: Any, state: Any, visible: Any, missed: Any, norms: Any, plan: Any) -> Any:
-    """Return what became of a query; see `Outcome`. ``norms``: its own, and of its copy."""
+    """Return the outcome of a query; see `Outcome`. ``norms``: its own, and that of its copy."""
     entries, size, limit = best
     if state.is_cut != 0:
         return Outcome.UNFINISHED
@@ -404,7 +404,7 @@ def search_graph(
     scratch: Int64s,
     out: Found,
 ) -> None:
-    """Search for every query; searches of hard queries are extended.
+    """Search for every query; searches for hard queries are extended.
 
     `Scratch` owns the (slots, ADDRESSES) of each slot's arrays.
     """
@@ -423,10 +423,10 @@ def search_graph(
 def _search(
     graph: Any, visible: Any, queries: Any, hashing: Any, plan: Any, scratch: Int64s, out: Any
 ) -> None:
-    """Run the searches for all queries: hash, round, enter, search, extend, re-rank.
+    """Run the searches for all queries: hash, quantize, enter, search, extend, re-rank.
 
-    Each slot of scratch memory holds the search for one query. It takes the next query once its
-    hits have been re-ranked. All slots take their steps in turn, so that memory has time to answer.
+    Each slot of working memory has the search for one query. It takes the next query once the hits
+    have been re-ranked. The steps of all slots are interleaved, to hide memory latency.
     """
     rows = rows_at(graph.rows)
     m_all, tables = len(queries.norms), plan.tables
@@ -443,10 +443,10 @@ def _search(
     chosen, exact, ranked = np.empty(most, np.int64), np.empty(most), np.empty(most)
     buffers = uncounted((chosen, exact, ranked))
     units = np.float32(1.0 / plan.step if plan.step > 0 else 0.0)
-    # An array taken from a tuple is counted each time, an address is not.
+    # An array taken from a tuple is reference-counted each time; an address is not.
     levels, keys, permitted = (pointer(plan.levels), pointer(drawn), pointer(visible.permitted))
     states = np.zeros(slots, STATE)
-    upcoming = placed = 0  # the next query; queries whose entry points are known
+    upcoming = placed = 0  # the next query; number of queries with known entry points
     left = m_all
     while left > 0:
         for s in range(slots):
@@ -454,7 +454,7 @@ def _search(
             if state.stage == _FREE:
                 if upcoming == m_all:
                     continue
-                if upcoming == placed:  # slot m % slots holds the entry points of query m
+                if upcoming == placed:  # slot m % slots has the entry points of query m
                     placed = min(upcoming + slots, m_all)
                     first_keys = offset(keys, upcoming * tables)
                     find_entry_points(entries, first_keys, scratch, placed - upcoming)
@@ -484,7 +484,7 @@ def _search(
                 ):
                     continue
                 state.stage = _ENDED
-                if rows.kind != SPARSE:  # scored at the next turn
+                if rows.kind != SPARSE:  # scored in the next step
                     _fetch_vectors(vectors, best[0], min(plan.reranked[0], best[1]))
                     continue
             best = best_rows(state, own, is_filtered)

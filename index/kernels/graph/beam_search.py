@@ -1,10 +1,10 @@
 """Best-first beam search of a neighbour graph.
 
-A pool holds the best rows seen so far. Each step expands the best row of the pool that has not been
-expanded: its neighbours are scored and inserted. The search ends when every row of the pool is
-expanded. It also stops when the next row is too far away: farther than the last hit wanted, by a
-factor called slack. Rows that are not permitted are expanded too, but they are no hits, and only
-hits end a search. Their entries in the pool say so, and the pool has that much more room.
+A pool has the best rows seen so far. Each step expands the best unexpanded row of the pool: its
+neighbours are scored and inserted. The search ends when every row of the pool is expanded. It also
+ends when the next row is too far away: farther than the last wanted hit by a factor called slack.
+Rows that are not permitted are expanded too, but only permitted ones are hits and end a search.
+Their entries in the pool are marked, and the pool has additional room for them.
 
 Source: the greedy search of navigable graphs (HNSW, NSG), entered by hash tables; ended as in
 "Distance Adaptive Beam Search for Provably Accurate Graph-Based Nearest Neighbor Search"
@@ -60,46 +60,45 @@ NONE = -1
 
 STATE = np.dtype(
     [
-        ("size", np.int64),  # entries of the pool
-        ("rejected", np.int64),  # rows inserted so far that are not permitted
-        ("here", np.int64),  # place of the best entry that is not expanded
-        ("seen", np.int64),  # rows marked
-        ("scored", np.int64),  # rows scored, the first ones of those marked
-        ("expansions", np.int64),  # rows expanded
-        ("bound", np.uint64),  # entries below this one are of no use
-        ("hits_end", np.int64),  # place of the last hit wanted among all rows; 0 if not known
-        ("last_place", np.int64),  # the same of the last hit expanded; see `Beam`
+        ("size", np.int64),  # entries in the pool
+        ("rejected", np.int64),  # inserted rows that are not permitted
+        ("here", np.int64),  # place of the best unexpanded entry
+        ("seen", np.int64),  # marked rows
+        ("scored", np.int64),  # scored rows, the first ones of those marked
+        ("expansions", np.int64),  # expanded rows
+        ("bound", np.uint64),  # entries below this one are useless
+        ("hits_end", np.int64),  # place of the last wanted hit among all rows; 0 if unknown
+        ("last_place", np.int64),  # the same for the last hit to be expanded; see `Beam`
         ("has_ended", np.int64),  # whether there is no further step
-        ("is_cut", np.int64),  # whether the search ended for want of room
+        ("is_cut", np.int64),  # whether the search ended for lack of room
         ("stage", np.int64),  # of a query's search; see `batch_search`
-        ("query", np.int64),  # its number
+        ("query", np.int64),  # number of its query
         ("own", np.int64),  # 1 if it skips a row, which takes one place among the best
-        ("level", np.int64),  # how far it goes; 0 for the first search
-        ("capacity", np.int64),  # of its beam there; see `Beam`
+        ("level", np.int64),  # number of its level; 0 for the first search
+        ("capacity", np.int64),  # of the beam at that level; see `Beam`
         ("slack", np.float64),  # the same
-        ("tied", np.int64),  # how many of its first hits were seen to tie
+        ("tied", np.int64),  # how many of its first hits tie
     ]
 )
 """Where one search is. All zeros at its beginning."""
 
 
 class Graph(NamedTuple):
-    """A neighbour graph with its rows and the tables through which it is entered."""
+    """A neighbour graph with its rows and its entry tables."""
 
     rows: Any  # (11,) int64: see `rows_at` and `vectors_at`; `QuantizedView` owns them
-    # (s, 6) int64: addresses of the keys and rows of each segment of tables as if it had all from
-    # the first on, (L, count), and count; its first table and the end of its tables; the number of
-    # rows that it stands for. `lsh.tables` owns them.
+    # (s, 6) int64: addresses of the keys and rows of each segment, as if it had all tables from the
+    # first on, (L, count), and count; its first table and the end of its tables; the number of rows
+    # that it represents. `lsh.tables` owns them.
     segments: Any
-    # (n, width, size) uint8 of a `LinkArray`: neighbours of each row, best first; `NONE` behind the
-    # last.
+    # (n, width, size) uint8 of a `LinkArray`: neighbours of each row, best first, then `NONE`.
     links: Any
 
 
 class Links(NamedTuple):
-    """The neighbours of all rows, by address: ``width`` places of ``size`` bytes for each row.
+    """The neighbours of all rows, by address: ``width`` places of ``size`` bytes per row.
 
-    Neighbours from the row number ``count`` on are passed over: they are newer than this search.
+    Neighbours from row ``count`` on are ignored: they are newer than this search.
     """
 
     first: Any
@@ -109,24 +108,24 @@ class Links(NamedTuple):
 
 
 class Beam(NamedTuple):
-    """How wide a search is, and where it ends.
+    """The width of a search, and its end.
 
-    Without a slack, the search ends once ``max_expanded`` of the best permitted rows are expanded,
-    and all that are nearer, and `MIN_SEEN` rows are seen. Expansions of rows that were overtaken do
-    not count. Neither do rows that score as much as the last of them, while better hits than the
-    last one wanted may be found.
+    Without a slack, the search ends once the best ``max_expanded`` permitted rows and all nearer
+    rows are expanded, and `MIN_SEEN` rows are seen. Expansions of rows that were overtaken do not
+    count. Neither do rows that tie with the last of them, while hits better than the last wanted
+    one may still be found.
     """
 
-    capacity: Any  # permitted rows that the pool has room for
-    max_expanded: Any  # rows expanded at most
-    wanted: Any  # hits, at most ``capacity``
+    capacity: Any  # permitted rows that fit into the pool
+    max_expanded: Any  # maximum number of expanded rows
+    wanted: Any  # number of hits, at most ``capacity``
     slack: Any  # float32: see `farthest_score`; infinite for none
 
 
 class Marks(NamedTuple):
-    """Which rows a search has seen, by address: one bit a row, and the rows whose bits are set.
+    """Rows that a search has seen, by address: one bit per row, and a list of the marked rows.
 
-    The bits are all 0 between searches.
+    All bits are 0 between searches.
     """
 
     words: Any
@@ -134,17 +133,17 @@ class Marks(NamedTuple):
 
 
 class BeamScratch(NamedTuple):
-    """What a search writes on, by address, allocated once for many searches."""
+    """Working memory of a search, by address, allocated once for many searches."""
 
     marks: Any
     room: Any  # rows that can be marked, and entries of ``pool``
     pool: Any
-    fresh: Any  # entries to be inserted
+    fresh: Any  # entries to insert
     scores: Any
     table: Any  # float32, all 0 between uses; see `quantized.rows.hold`
     other_table: Any
-    places: Any  # of keys in tables, for any query of the call
-    own_places: Any  # the same for that of this search
+    places: Any  # of keys in tables, for all queries of the call
+    own_places: Any  # the same for the query of this search
 
 
 ADDRESSES = 10
@@ -153,7 +152,7 @@ ADDRESSES = 10
 
 @inner
 def scratch_at(addresses: Int64s) -> Any:
-    """Return scratch memory by the addresses of its arrays, in the order of `BeamScratch`."""
+    """Return working memory by the addresses of its arrays, in the order of `BeamScratch`."""
     return BeamScratch(
         Marks(pointer_to_uint64(addresses[0]), pointer_to_int32(addresses[1])),
         addresses[2],
@@ -169,9 +168,9 @@ def scratch_at(addresses: Int64s) -> Any:
 
 @inner
 def mark(marks: Any, row: Any, count: Any) -> Any:
-    """Mark a row and return how many are marked, the same as before when it was marked already.
+    """Mark a row and return the number of marked rows, unchanged if it was marked already.
 
-    Half of the rows met are marked already, by no pattern, so there is no branch to mispredict.
+    Half of the rows met are marked already, without a pattern, so this has no branch.
     """
     word = row >> 6
     place = np.uint64(row & 63)
@@ -183,30 +182,30 @@ def mark(marks: Any, row: Any, count: Any) -> Any:
 
 @inner
 def unmark(marks: Any, count: Any) -> None:
-    """Forget all marks."""
+    """Clear all marks."""
     for i in range(count):
         put(marks.words, np.int64(at(marks.seen, i)) >> 6, np.uint64(0))
 
 
 @inner
 def begin(state: Any) -> None:
-    """Begin a search: no row has been seen."""
+    """Begin a search without seen rows."""
     state.seen = state.expansions = state.has_ended = state.is_cut = 0
     begin_again(state)
 
 
 @inner
 def begin_again(state: Any) -> None:
-    """Let the next step score all rows seen so far again, for a beam with room for more."""
+    """Let the next step score all seen rows again, for a larger beam."""
     state.size = state.rejected = state.here = state.scored = state.hits_end = 0
     state.bound = _NOTHING
 
 
 @inner
 def admit_dropped(rows: Any, query: Any, state: Any, scratch: Any, bound: Any) -> None:
-    """Add the rows that a full pool has dropped, down to a bound, to a beam with room for more.
+    """Add rows that a full pool has dropped, down to a bound, to a larger beam.
 
-    A row once dropped is less than every row that is kept, none of them rejected.
+    A dropped row is less than every row in the pool; none of these is rejected.
     """
     pool, size, last = scratch.pool, state.size, at(scratch.pool, state.size - 1) & ~EXPANDED
     score_rows(rows, query, scratch.marks.seen, 0, state.scored, scratch.scores)
@@ -232,8 +231,8 @@ def line_of(links: Any, row: Any) -> Any:
 
 @inlined
 def neighbour_at(line: Any, place: Any, size: Any) -> Any:
-    """Return the neighbour at a place, negative behind the last; each has ``size`` bytes."""
-    unused = 32 - 8 * size  # bits of what is read behind a number of three bytes
+    """Return the neighbour at a place of ``size`` bytes; negative after the last one."""
+    unused = 32 - 8 * size  # bits read beyond a number of three bytes
     return np.int64(np.int32(int32_at(line, place * size) << unused) >> unused)
 
 
@@ -247,7 +246,7 @@ def fetch_links(links: Any, row: Any) -> None:
 
 @inner
 def _mark_neighbours(rows: Any, links: Any, row: Any, marks: Any, marked: Any) -> Any:
-    """Mark a row's neighbours, prefetch those not seen before, and return how many are marked."""
+    """Mark a row's neighbours, prefetch the new ones, and return the number of marked rows."""
     own = line_of(links, row)
     before = marked
     for j in range(links.width):
@@ -262,7 +261,7 @@ def _mark_neighbours(rows: Any, links: Any, row: Any, marks: Any, marked: Any) -
 
 @inner
 def farthest_score(score: Any, slack: Any) -> Any:
-    """Return the least score of a row that is expanded, by the score of the last hit wanted.
+    """Return the minimum score of a row to be expanded, given that of the last wanted hit.
 
     That is, d ≤ d(last hit) + (slack − 1) · max(d(last hit), `MIN_DISTANCE`), d = 1 − score.
     """
@@ -272,7 +271,7 @@ def farthest_score(score: Any, slack: Any) -> Any:
 
 @inner
 def lowest_within(pool: Any, size: Any, wanted: Any, slack: Any) -> Any:
-    """Return the least entry of a row that is expanded, given the place of the last hit wanted."""
+    """Return the minimum entry of a row to be expanded, given the place of the last wanted hit."""
     if size < wanted:
         return _NOTHING
     lowest = farthest_score(score_of(at(pool, wanted - 1)), slack)
@@ -281,13 +280,13 @@ def lowest_within(pool: Any, size: Any, wanted: Any, slack: Any) -> Any:
 
 @inner
 def slack_within(distance: Any, score: Any) -> Any:
-    """Return the slack by which rows are expanded that are farther by a distance than a hit."""
+    """Return the slack that expands rows up to a distance beyond that of a hit."""
     return _ONE_FLOAT + distance / max(_ONE_FLOAT - score, MIN_DISTANCE)
 
 
 @inner
 def best_rows(state: Any, scratch: Any, is_partial: Any) -> Any:
-    """Return the address of the best permitted rows, and how many there are.
+    """Return the address of the best permitted rows, and their number.
 
     They are valid up to the next step.
     """
@@ -305,13 +304,13 @@ def best_rows(state: Any, scratch: Any, is_partial: Any) -> Any:
 def expand(
     rows: Any, query: Any, links: Any, state: Any, scratch: Any, beam: Any, salt: Any
 ) -> Any:
-    """Score the rows prefetched by the step before, then expand the best row not yet expanded.
+    """Score the rows prefetched by the previous step, then expand the best unexpanded row.
 
-    Return whether there is a further step to take. Several searches take their steps in turn, so
-    that memory has time to answer. Entries of the pool are `salted` by a ``salt``, 0 where rows
-    that tie come by falling number.
+    Return whether there is a further step. Several searches run interleaved, to hide memory
+    latency. Entries of the pool are `salted` by ``salt``; if it is 0, tied rows are ordered by
+    falling number.
     """
-    # A constant False, so the compiler drops all code that reads the mask. Any address will do.
+    # A constant False, so that the compiler drops the code for the mask. Any address will do.
     return _expand(rows, query, links, state, scratch, beam, rows.copies, False, salt)
 
 
@@ -319,7 +318,7 @@ def expand(
 def expand_filtered(
     rows: Any, query: Any, links: Any, state: Any, scratch: Any, beam: Any, permitted: Any
 ) -> Any:
-    """Do what `expand` does where only rows may be hits whose uint8 at an address is not 0."""
+    """Like `expand`; only rows with a non-zero uint8 in the mask at an address may be hits."""
     return _expand(rows, query, links, state, scratch, beam, permitted, True, 0)
 
 
@@ -335,12 +334,12 @@ def _expand(
     is_filtered: Any,
     salt: Any,
 ) -> Any:
-    """Do what `expand` does, whichever rows are permitted."""
+    """Like `expand`, with or without a mask."""
     pool, fresh = scratch.pool, scratch.fresh
     size, here, seen, scored = state.size, state.here, state.seen, state.scored
     bound, ahead = state.bound, at(pool, here) if here < size else _NOTHING
-    # All scores come before the branches that no processor predicts: a wrong guess then costs no
-    # score that was on its way.
+    # All scores come before the unpredictable branches: a misprediction then does not discard
+    # scores in progress.
     score_rows(rows, query, scratch.marks.seen, scored, seen, scratch.scores)
     count, capacity = 0, beam.capacity
     best = _NOTHING
@@ -379,7 +378,7 @@ def _expand(
     if going and seen + links.width > scratch.room:
         going = False
         state.is_cut = 1
-    if going and overtakes:  # nothing has prefetched its neighbours yet
+    if going and overtakes:  # its neighbours are not prefetched yet
         fetch_links(links, row_of(best) ^ salt)
     elif going:
         set_expanded(pool, here)
@@ -395,9 +394,9 @@ def _expand(
 
 @inner
 def _hit_places(pool: Any, size: Any, state: Any, beam: Any, best: Any) -> Any:
-    """Return the places of the last hit wanted, and of the last one to be expanded, from 1 on.
+    """Return the places, from 1 on, of the last wanted hit and of the last one to be expanded.
 
-    They are those of the step before, unless a row has been inserted before one of them.
+    They equal those of the previous step, unless a row was inserted before one of them.
     """
     is_counted = beam.slack == np.inf
     known = max(state.hits_end, state.last_place) if is_counted else state.hits_end
@@ -410,9 +409,9 @@ def _hit_places(pool: Any, size: Any, state: Any, beam: Any, best: Any) -> Any:
 
 @inner
 def _ties(pool: Any, size: Any, here: Any, last: Any, wanted: Any) -> Any:
-    """Return whether an entry scores as much as the last to be expanded, more than the last wanted.
+    """Return whether an entry ties with the last to be expanded, above the last wanted one.
 
-    Of copies of a row each leads to others: with a few of them expanded, many would be missing.
+    Copies of a row link to different rows: with only a few expanded, many would be missed.
     """
     score = score_of(at(pool, here))
     if last == 0 or score_of(at(pool, last - 1)) != score:

@@ -1,10 +1,10 @@
 """Building a neighbour graph: each row searches for its neighbours, and links run both ways.
 
 Rows are linked in rounds. All rows of a round search the graph as it was before the round, so any
-number of threads build the same graph. Then the back links are added: a row links to those that
-chose it, and is pruned when it has too many.
+number of threads builds the same graph. Then the back links are added: a row links to the rows that
+chose it, and is pruned if it has too many links.
 
-Source: pruning as in HNSW and Vamana ([VAMANA] α-pruning). A candidate c of row x is left out when
+Source: pruning as in HNSW and Vamana ([VAMANA] α-pruning). A candidate c of row x is excluded if
 α · d(c, y) < d(c, x) for a neighbour y chosen before; d = 1 − GMM.
 """
 
@@ -65,7 +65,7 @@ _MAX_JOINING = 512
 class LinkRule(NamedTuple):
     """How neighbours are chosen: ``beam`` is the width of a row's search for them.
 
-    A row chooses so many ``neighbours`` at most, or is pruned to these; ``diversity`` is that of
+    A row chooses at most ``neighbours`` neighbours, or is pruned to as many; for ``diversity`` see
     `prune`.
     """
 
@@ -85,12 +85,12 @@ def prune(
     out: Any,
     width: Any,
 ) -> Any:
-    """Choose a row's neighbours from a pool, best first, write them, and return how many.
+    """Choose a row's neighbours from a pool, best first, write them, and return their number.
 
-    A candidate stays when, for each neighbour chosen before, its distance 1 − GMM from that
+    A candidate stays if, for each neighbour chosen before, its distance 1 − GMM from that
     neighbour times ``diversity`` is at least its distance from the row. Of candidates equal to the
-    row `MAX_EQUAL` stay, for they lead to no others. The ``size`` candidates are in the pool, not
-    salted; nothing is marked. `NONE` fills the rest of the ``width`` places.
+    row, `MAX_EQUAL` stay, because they lead to no others. The ``size`` candidates are in the pool,
+    not salted; nothing is marked. `NONE` fills the rest of the ``width`` places.
     """
     pool = scratch.pool
     candidates = scratch.marks.seen
@@ -102,8 +102,8 @@ def prune(
         put(candidates, left, candidate)
         equal += np.int64(candidate != row and score_of(at(pool, i)) >= _ONE)
         left += np.int64(candidate != row and (equal <= MAX_EQUAL or score_of(at(pool, i)) < _ONE))
-    # As many candidates are compared at a time as are wanted still: those behind them are compared
-    # only if too few of them stay. A sparse row is dear to hold, so all are compared at once.
+    # As many candidates as still wanted are compared at once; later ones only if too few of these
+    # stay. Holding a sparse row is costly, so then all are compared at once.
     following = 0
     count = 0
     while count < max_count and following < left:
@@ -131,7 +131,7 @@ def prune(
 def _keep_diverse(
     rows: Any, chosen: Any, scratch: Any, first: Any, last: Any, diversity: Any
 ) -> Any:
-    """Keep the candidates first … last - 1 that a neighbour chosen leaves; return their end."""
+    """Keep the candidates first … last - 1 that a neighbour does not exclude; return their end."""
     pool = scratch.pool
     candidates = scratch.marks.seen
     if first == last:
@@ -160,9 +160,9 @@ def _search_neighbours(
     keys: Any,
     beam: Any,
 ) -> None:
-    """Search for the neighbours of ``chosen``, one row a slot of scratch memory, all in turn.
+    """Search for the neighbours of ``chosen`` rows, interleaved, each in a slot of working memory.
 
-    The pools found are left in the slots, their entries salted.
+    The resulting pools stay in the slots, with salted entries.
     """
     count = chosen.shape[0]
     nothing_hidden = np.empty(0, np.uint8)
@@ -203,10 +203,10 @@ def choose_neighbours(
     rule: Any,
     out: Int32s,
 ) -> None:
-    """Search for some rows' neighbours, by the tables and the links there are.
+    """Search for some rows' neighbours, by the tables and the existing links.
 
-    Rows that are not linked yet have no neighbours in the graph. Those that may be chosen are
-    ``alive``. ``keys`` are the (c, t) of the ``chosen``, ``out`` has their (c, width) neighbours.
+    Unlinked rows have no neighbours in the graph. Rows that may be chosen are ``alive``. ``keys``
+    are the (c, t) keys of ``chosen``; ``out`` gets their (c, width) neighbours.
     """
     rows = rows_at(graph.rows)
     n, width = graph.links.shape[0], graph.links.shape[1]
@@ -236,7 +236,7 @@ def choose_neighbours(
 
 @inner
 def _keep_joined(old: Any, size: Any, new: Any, width: Any) -> None:
-    """Fill up a row's new neighbours with those that joined its old ones."""
+    """Fill up a row's new neighbours with rows that were added to its old ones."""
     count = 0
     while count < width and at(new, count) >= 0:
         count += 1
@@ -255,7 +255,7 @@ def _keep_joined(old: Any, size: Any, new: Any, width: Any) -> None:
 
 @kernel
 def list_joins(chosen: Int64s, lists: Int32s, out_targets: UInt64s, out_sources: Int32s) -> int:
-    """Write (target, source) for each neighbour that each row has chosen; return how many."""
+    """Write (target, source) for each neighbour chosen by each row; return the number of pairs."""
     count = 0
     for i in range(chosen.shape[0]):
         for j in range(lists.shape[1]):
@@ -278,11 +278,11 @@ def join_links(
     rule: Any,
     out: UInt8s,
 ) -> None:
-    """Add rows to the neighbours of those they chose, pruning where there are too many.
+    """Add rows to the neighbours of the rows they chose, and prune rows with too many.
 
-    ``targets`` rise. Those whose first pair is in the range are dealt with here. A row with too
-    many neighbours is pruned to as many as the rule says; the room left is for others. ``out`` has
-    the neighbours of all rows, as of `Graph.links`.
+    ``targets`` ascend. This handles the targets whose first pair is in the range. A row with too
+    many neighbours is pruned to the number of the rule; the remaining room is for later ones.
+    ``out`` has the neighbours of all rows, see `Graph.links`.
     """
     rows = rows_at(row_addresses)
     own_scratch = scratch_at(scratch[0])
@@ -350,10 +350,10 @@ def join_links(
 
 @kernel
 def find_starts(packed: UInt8s, order: Int64s, out_starts: Int32s, out_above: Int32s) -> int:
-    """Walk along links from each row that no walk before has reached; return how many walks.
+    """Walk along links from each row not reached before; return the number of walks.
 
-    Write where each began, and a row reached before to which one of its rows links, or `NONE`: that
-    of the first row that has one, its nearest.
+    Writes where each walk began, and a row reached before to which a row of the walk links, or
+    `NONE`: that of the first such row, its nearest.
     """
     links = links_at(packed, packed.shape[0])
     reached_by = np.zeros(links.count, np.int32)

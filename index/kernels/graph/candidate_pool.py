@@ -1,9 +1,9 @@
 """The best rows seen so far, best first, each as one number.
 
-An entry holds the bits of its score, its row, whether the row is not permitted, and whether it has
-been expanded. As whole numbers entries fall from place to place, and as float64s of the same bits
-they fall too, for which processors have minima and maxima of whole registers: an entry is put into
-its place without a branch that depends on where that is.
+An entry has the bits of its score, its row, whether the row is not permitted, and whether it has
+been expanded. Entries are sorted in falling order, as integers and equally as float64 with the same
+bits. Processors have minima and maxima of whole registers for float64, so an entry is inserted
+without a branch that depends on its place.
 """
 
 from typing import Any, Final
@@ -48,7 +48,7 @@ _NOTHING = np.float64(0.0)
 
 
 def places_for(capacity: int) -> int:
-    """Return the places of an array for a pool, those of its last block too."""
+    """Return the length of the array of a pool, including that of its last block."""
     return (capacity // _BLOCK + 1) * _BLOCK
 
 
@@ -60,7 +60,7 @@ def entry(score: Any, row: Any) -> Any:
 
 @inner
 def row_of(entry: Any) -> Any:
-    """Return the row of an entry; of one that is `salted`, a number that the salt makes the row."""
+    """Return the row of an entry; for a `salted` one, the number that the salt makes of it."""
     return np.int64((entry >> _ROW_SHIFT) & _ROW_MASK)
 
 
@@ -72,27 +72,27 @@ def score_of(entry: Any) -> Any:
 
 @inner
 def salt_of(row: Any) -> Any:
-    """Return bits by which rows that are equally near to a row come in another order than to most.
+    """Return bits that change the order of equally near rows for each row.
 
-    Hundreds of copies would all choose the same few of themselves else, which lead to no others.
+    Otherwise hundreds of copies would all choose the same few copies, which link to no others.
     """
     return np.int64(mix64(np.uint64(row)) & _ROW_MASK)
 
 
 @inner
 def salted(entry: Any, salt: Any) -> Any:
-    """Return an entry whose row differs by a salt from the true one, or the true one of such."""
+    """Return an entry with its row changed by a salt; applied twice, the original entry."""
     return entry ^ (np.uint64(salt) << _ROW_SHIFT)
 
 
 @inlined
 def _insertion(held: Any, before: Any, value: Any) -> Any:
-    """Return the lanes that hold falling numbers once one more has found its place.
+    """Return lanes of falling numbers after the insertion of one number.
 
-    Where it is more than what is held, it comes here, or what was before if that is less.
+    A lane gets the number if that is greater, or the previous lane's if that is smaller.
     """
     more = select(less(held, value), value, held)
-    # The minimum last: as a maximum with what is held this would be stored under a mask.
+    # The minimum comes last: a maximum with ``held`` last would compile to a masked store.
     return select(less(before, more), before, more)
 
 
@@ -100,13 +100,13 @@ def _insertion(held: Any, before: Any, value: Any) -> Any:
 def insert_all(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) -> Any:
     """Insert entries and return the pool's size; a full pool drops its last entries.
 
-    An entry takes 2 to 4 ns in a pool of at most 64. The pool falls, and is made as `places_for`
-    says; places behind the last entry may hold anything. The ``count`` fresh entries come in any
-    order, none of them in the pool, and are overwritten.
+    An entry takes 2 to 4 ns in a pool of at most 64. The pool falls, and has the length of
+    `places_for`; places after the last entry may have any content. The ``count`` fresh entries are
+    in any order, not in the pool, and are overwritten.
     """
     for first in range(0, count, _BLOCK):
         some, end = 0, min(first + _BLOCK, count)
-        if first > 0 and size == capacity:  # the pool has filled up since
+        if first > 0 and size == capacity:  # the pool has been filled since
             for i in range(first, end):
                 new = at(fresh, i)
                 put(fresh, first + some, new)
@@ -120,9 +120,9 @@ def insert_all(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) -> A
 
 @inlined
 def _insert_some(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) -> Any:
-    """Do what `insert_all` does for a few entries.
+    """Like `insert_all`, for a few entries.
 
-    `_BLOCK` places at a time are in registers, and what has no room there goes on to the next ones.
+    `_BLOCK` places at a time are in registers; what does not fit moves on to the next ones.
     """
     entries, doubles = as_double_address(pool), as_double_address(fresh)
     above, nothing = double_of_bits(_ABOVE_ALL), splat(_NOTHING)
@@ -151,7 +151,7 @@ def _insert_some(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) ->
 
 @inner
 def place_of(pool: Any, value: Any) -> Any:
-    """Return how many entries are above a value."""
+    """Return the number of entries above a value."""
     place = 0
     while at(pool, place) > value:
         place += 1
@@ -160,14 +160,14 @@ def place_of(pool: Any, value: Any) -> Any:
 
 @inner
 def place_of_hit(pool: Any, size: Any, number: Any) -> Any:
-    """Return the place of a permitted entry, counted from 1 like its number among these.
+    """Return the place, from 1 on, of the permitted entry with a number, from 1 on.
 
-    ``size`` + 1 where there are fewer.
+    ``size`` + 1 if there are fewer.
     """
     if number > size:
         return size + 1
     first, place, missing = 0, 0, number
-    while missing > 0 and place < size:  # of the entries added last, so many are no hits
+    while missing > 0 and place < size:  # this many of the entries added last are not hits
         first, place = place, min(place + missing, size)
         missing -= place - first
         for i in range(first, place):
@@ -177,7 +177,7 @@ def place_of_hit(pool: Any, size: Any, number: Any) -> Any:
 
 @inner
 def first_unexpanded(pool: Any, size: Any, place: Any) -> Any:
-    """Return the first place from one on that has not been expanded, or the size."""
+    """Return the first unexpanded place from ``place`` on, or the size."""
     while place < size and at(pool, place) & EXPANDED != 0:
         place += 1
     return place

@@ -1,4 +1,4 @@
-"""Entry points of a search: the rows beside a query's keys in a few hash tables.
+"""Entry points of a search: the rows next to a query's keys in a few hash tables.
 
 A table is sorted by key, so the rows next to the place of a query's key share a prefix with it.
 These are the first candidates of a beam search (`beam_search`).
@@ -31,8 +31,8 @@ _SAMPLES, _SAMPLE_BITS = 16, 4
 class EntryTables(NamedTuple):
     """The first ``tables`` of (s, 6) `Graph.segments`, through which a search enters.
 
-    There are ``rows_a_side`` entry points on each side of a key's place in a table of a large
-    segment. A search enters by (n,) or (0,) int32 ``leaders`` instead of each row.
+    There are ``rows_a_side`` entry points on each side of a key's place in a large segment's table.
+    If (n,) or (0,) int32 ``leaders`` is not empty, a search enters at a row's leader.
     """
 
     segments: Any
@@ -43,7 +43,7 @@ class EntryTables(NamedTuple):
 
 @inlined
 def _tables_of(entries: Any, s: Any) -> Any:
-    """Return the first of the tables that a segment has, and the end of those to be entered by."""
+    """Return the first table of a segment, and the end of its tables to enter."""
     return entries.segments[s, 3], min(entries.segments[s, 4], entries.tables)
 
 
@@ -51,16 +51,16 @@ def _tables_of(entries: Any, s: Any) -> Any:
 def enter(
     rows: Any, state: Any, scratch: Any, places: Any, entries: Any, count: Any, hidden: UInt8s
 ) -> None:
-    """Mark the rows around a query's places in the tables, and prefetch them.
+    """Mark and prefetch the rows around a query's places in the tables.
 
-    The places are what `find_entry_points` wrote. Rows from ``count`` on are left out, and those
-    that are ``hidden``, which may be empty.
+    The places are those written by `find_entry_points`. Rows from ``count`` on are ignored, and
+    ``hidden`` rows; ``hidden`` may be empty.
     """
     marked = before = state.seen
     segments = entries.segments
     for s in range(segments.shape[0]):
         length = segments[s, 2]
-        # Small segments hold few rows, and links lead to them too.
+        # Small segments have few rows, and links lead to them too.
         a_side = entries.rows_a_side
         if 4 * segments[s, 5] < count:
             a_side = max(1, a_side // 2)
@@ -86,12 +86,12 @@ def enter(
 def enter_buckets(
     rows: Any, state: Any, scratch: Any, entries: Any, keys: Any, count: Any, hidden: UInt8s
 ) -> None:
-    """Mark the rows of a query's buckets, and prefetch them.
+    """Mark and prefetch the rows of a query's buckets.
 
-    The bucket of a table holds the rows that share three quarters of the longest prefix that any
-    row shares with the query: the rows of a tight group differ in the last samples. One that takes
-    more than half of the room left is that of a dense region. As for `enter`; the rows beside the
-    query's places are marked already.
+    The bucket of a table has the rows that share three quarters of the longest prefix that any row
+    shares with the query: the rows of a tight group differ in the last samples. A bucket that takes
+    more than half of the remaining room belongs to a dense region. Arguments as for `enter`; the
+    rows next to the query's places are marked already.
     """
     marked = before = state.seen
     segments = entries.segments
@@ -138,7 +138,7 @@ def enter_buckets(
 def _last_shown(
     table_rows: Any, place: Any, way: Any, wanted: Any, length: Any, hidden: UInt8s
 ) -> Any:
-    """Return the place of the ``wanted``-th row that is not hidden, from a place on."""
+    """Return the place of the ``wanted``-th row that is not hidden, starting at a place."""
     last = place - way
     while wanted > 0 and 0 <= place < length:
         if hidden[at(table_rows, place)] == 0:
@@ -150,11 +150,11 @@ def _last_shown(
 
 @inner
 def find_entry_points(entries: Any, keys: Any, scratch: Int64s, searches: int) -> None:
-    """Write where the (searches, tables) keys of queries would be in the tables of each segment.
+    """Write the places of the (searches, tables) keys of queries in the tables of each segment.
 
-    The (segments, tables) places of each search are written into its scratch memory. One binary
-    search runs in step for all queries and tables of a segment, so that cache misses overlap. The
-    rows beside the places are prefetched.
+    The (segments, tables) places of each search are written into its working memory. One binary
+    search runs in lockstep for all queries and tables of a segment, so that cache misses overlap.
+    The rows next to the places are prefetched.
     """
     tables = entries.tables
     for s in range(entries.segments.shape[0]):

@@ -1,4 +1,4 @@
-"""Places of a graph's rows in a plane: neighbours draw near each other, other rows move apart.
+"""Positions of a graph's rows in a plane: neighbours attract each other, other rows repel.
 
 Stochastic gradient descent of UMAP's loss ([UMAP] §3.2) with the curve 1 / (1 + d²): its powers a
 and b are 1, so no step takes a power.
@@ -12,9 +12,9 @@ from gcws_search.index.contracts.arrays import Float64s, Int64s
 from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.hashing.randomness import mix64
 
-_APART: Final = 5  # rows at random that a row moves away from, each time it draws near another
-_LONGEST: Final = 4.0  # step along an axis
-_TOUCHING: Final = 0.001  # keeps rows at one place from infinite steps
+_APART: Final = 5  # random rows that repel a row at each attraction
+_LONGEST: Final = 4.0  # longest step along an axis
+_TOUCHING: Final = 0.001  # avoids infinite steps of rows at equal positions
 
 
 @inner
@@ -32,14 +32,14 @@ def arrange(
     due: Float64s,
     out: Float64s,
 ) -> np.uint64:
-    """Move rows in a round; return how many draws were made.
+    """Move rows in one round; return the count of random numbers used so far.
 
-    neighbours: (n, k), rows that each row draws near.
-    periods: (n, k), rounds from one time to the next, at least 1; infinite for none.
-    turn, rounds: which round it is, from 1 on, and of how many.
-    draws: made by the calls before.
-    due: (n, k), the round of the next time, at first the periods, written in place.
-    out: (n, 2), the places, written in place.
+    neighbours: (n, k), rows that attract each row.
+    periods: (n, k), rounds between attractions, at least 1; infinite for none.
+    turn, rounds: number of this round, from 1 on, and of all rounds.
+    draws: random numbers used by earlier calls.
+    due: (n, k), the round of the next attraction, at first the periods, written in place.
+    out: (n, 2), the positions, written in place.
     """
     n, k = neighbours.shape
     rate = 1.0 - (turn - 1) / rounds

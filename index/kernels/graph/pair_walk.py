@@ -1,8 +1,8 @@
-"""Partners of rows: all rows that score ``min_score`` or more, found by following links.
+"""Partners of rows: all rows that score at least ``min_score``, found by following links.
 
-A search starts from a row's own neighbours and expands every partner it meets, so a cluster larger
-than a row's neighbours is covered. It also expands a few rows that score less, best first, which
-may lead to partners too.
+A search starts from a row's own neighbours and expands every partner that it meets, so it covers
+clusters larger than a row's neighbours. It also expands a few rows that score less, best first,
+because they may lead to partners too.
 """
 
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ class PairRows(NamedTuple):
     """The n rows that are joined with each other: see `gmm.rows.Rows`, and (n,) uint8."""
 
     dense: Any
-    codes: Any  # none
+    codes: Any  # not used
     indptr: Any
     slots: Any
     values: Any
@@ -47,15 +47,15 @@ class PairRows(NamedTuple):
 
 
 class PairRule(NamedTuple):
-    """Which pairs are wanted, and how long a row's partners are searched for."""
+    """Which pairs are wanted, and how long to search for a row's partners."""
 
     min_score: Any
-    # Rows below ``min_score`` that a search expands. With a negative number only the row itself is.
+    # Rows below ``min_score`` that a search expands. If negative, only the row itself is expanded.
     patience: Any
 
 
 class Pairs(NamedTuple):
-    """Pairs found, the lesser and the greater row of each; room for n at least."""
+    """Pairs found: the smaller and the greater row of each; room for at least n."""
 
     a: Any
     b: Any
@@ -67,9 +67,9 @@ class _Seen(NamedTuple):
 
     words: Any  # ((n + 63) // 64,) uint64: one bit a row
     rows: Any  # (n,) int32: the rows whose bits are set
-    fresh: Any  # (width,) int64: those that the last expansion added
+    fresh: Any  # (width,) int64: rows added by the last expansion
     waiting: Any  # (n,) int32: partners that are not expanded yet
-    others: Any  # (patience,) int32: the best rows that are no partners, the best one last
+    others: Any  # (patience,) int32: the best rows below ``min_score``, the best one last
     other_scores: Any
 
 
@@ -89,7 +89,7 @@ def _fetch(rows: Any, row: Any) -> None:
 
 @inlined
 def _expand(rows: Any, links: Any, here: Any, marked: Any, seen: Any) -> Any:
-    """List a row's neighbours that have not been seen, and prefetch them; return how many."""
+    """List and prefetch a row's unseen neighbours; return their number."""
     count = 0
     for j in range(links.width):
         row = neighbour_at(line_of(links, here), j, links.size)
@@ -110,12 +110,12 @@ def _expand(rows: Any, links: Any, here: Any, marked: Any, seen: Any) -> Any:
 
 @inlined
 def _score(pair: Any, row: Any, bound: Any, farthest: Any) -> Any:
-    """Return the score of two rows, or a lesser number where it is below a bound.
+    """Return the score of two rows, or any smaller number if it is below a bound.
 
     ``farthest`` is the `reach` of the bound.
     """
     own, other = pair.query_norm, at(pair.norms, row)
-    # GMM is at most the lesser norm over the greater.
+    # GMM is at most the smaller norm divided by the greater.
     if min(own, other) < bound * max(own, other):
         return _NONE
     return quick_gmm(pair, row, farthest)
@@ -123,9 +123,9 @@ def _score(pair: Any, row: Any, bound: Any, farthest: Any) -> Any:
 
 @inlined
 def _insert(seen: Any, count: Any, capacity: Any, row: Any, score: Any) -> Any:
-    """Insert a row among the best that are no partners; return how many these are."""
+    """Insert a row among the best non-partners; return their number."""
     place = count
-    if count == capacity:  # the worst one makes room
+    if count == capacity:  # the worst one is dropped
         place = 0
         while place + 1 < count and seen.other_scores[place + 1] < score:
             seen.other_scores[place] = seen.other_scores[place + 1]
@@ -146,15 +146,15 @@ def _insert(seen: Any, count: Any, capacity: Any, row: Any, score: Any) -> Any:
 def _find_partners(
     rows: Any, links: Any, a: Any, pair: Any, rule: Any, found: int, seen: Any, out: Any
 ) -> tuple[int, int, bool]:
-    """List the partners of one row, which is compared as ``pair``, behind ``found`` pairs.
+    """List the partners of one row, which is compared as ``pair``, after ``found`` pairs.
 
-    Returns pairs listed, rows whose bits are set, and whether the output was too small.
+    Returns pairs listed, the number of set bits, and whether the output was too small.
     """
     min_score = np.float32(rule.min_score)
     greatest_reach = reach(min_score)
     seen.words[a >> 6] |= np.uint64(1) << np.uint64(a & 63)
     seen.rows[0] = a
-    marked = np.int64(1)  # a number known in compiling would have inlined code compiled twice
+    marked = np.int64(1)  # a compile-time constant would compile inlined code twice
     partners = others_count = np.int64(0)
     left = max(rule.patience, 0)
     here = a
@@ -165,7 +165,7 @@ def _find_partners(
         out.work[EXPANDED] += 1
         for i in range(count):
             row = seen.fresh[i]
-            bound = min_score  # what a row must score to be of any use
+            bound = min_score  # minimum score that is useful
             if others_count < left:
                 bound = _NONE
             elif left > 0:
@@ -200,10 +200,10 @@ def find_pairs(
 ) -> tuple[int, int]:
     """List the pairs of (m,) chosen rows with the partners that searches from them find.
 
-    The work stops when the output is full, and can go on from a number ``first`` of a chosen row.
-    packed: the neighbours of each row, as of `Graph.links`; those that ``rows`` has not are passed
-      over.
-    Returns pairs written, and where to go on: m when all is done.
+    The work stops when the output is full, and can continue from number ``first`` of a chosen row.
+    packed: the neighbours of each row, see `Graph.links`; those that ``rows`` lacks are
+      ignored.
+    Returns pairs written, and where to continue: m when all is done.
     """
     rows, rule, out = PairRows(*rows), PairRule(*rule), Pairs(*out)
     n = rows.norms.shape[0]
@@ -252,10 +252,10 @@ def find_pairs(
 def meet(
     rows: PairRows, chosen: Int64s, min_score: np.float32, out_numbers: Int32s, out_rows: Int32s
 ) -> int:
-    """List the permitted dense rows that score high enough with (m,) chosen ones.
+    """List the permitted dense rows that score enough with (m,) chosen ones.
 
-    The chosen rows stay in cache while all others pass by. Written are the number of a chosen row,
-    and a row that scores with it. Returns pairs written; -1 where they are too many.
+    The chosen rows stay in cache while all others are read. Writes the number of a chosen row and
+    the row found. Returns pairs written; -1 if there are too many.
     """
     rows = PairRows(*rows)
     width = rows.dense.shape[1]
@@ -285,7 +285,7 @@ def meet(
 def shared_buckets(keys: UInt64s, shifts: UInt64s, out: Int64s) -> None:
     """Add to (d,) ``out`` how many pairs of places of a sorted table share a bucket, by depth.
 
-    keys (n,): rising. shifts (d,): keys that agree above this many low bits share a bucket.
+    keys (n,): ascending. shifts (d,): keys that agree above this many low bits share a bucket.
     """
     data = pointer(keys)
     for d in range(shifts.shape[0]):

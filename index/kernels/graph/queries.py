@@ -1,4 +1,4 @@
-"""The queries of one search: compared quickly with quantized rows, exactly with all rows."""
+"""The queries of one search: compared quickly with quantized rows, and exactly with all rows."""
 
 from typing import Any, NamedTuple
 
@@ -24,9 +24,9 @@ class Queries(NamedTuple):
     indptr: Any
     slots: Any
     values: Any
-    keys: Any  # (m, t) uint64: in the first t tables; (0, 0) where they are to be drawn
+    keys: Any  # (m, t) uint64: in the first t tables; (0, 0) if they must be computed
     skip: Any  # (m,) int64: a row that a query must not return, or -1
-    min_score: Any  # rows below this exact score are no hits
+    min_score: Any  # rows below this exact score are not hits
 
 
 class QueryRows(NamedTuple):
@@ -39,7 +39,7 @@ class QueryRows(NamedTuple):
 
 @inner
 def query_keys(queries: Any, hashing: Any, tables: Any) -> Any:
-    """Return the (m, tables) keys of queries, drawn where they are not known."""
+    """Return the (m, tables) keys of queries, computed if they are not known."""
     if len(queries.keys) > 0:
         return queries.keys
     keys = np.empty((len(queries.norms), tables), np.uint64)
@@ -49,7 +49,7 @@ def query_keys(queries: Any, hashing: Any, tables: Any) -> Any:
 
 @inner
 def quantize_queries(rows: Any, queries: Any, step: Any, origin: Any) -> Any:
-    """Return queries as the rows are quantized: memory, where its copies begin, (m,) norms."""
+    """Return queries quantized like the rows: memory, start of its copies, (m,) norms."""
     m, stride = len(queries.norms), rows.stride
     if rows.kind in (FLOATS, SPARSE):
         return queries.dense.view(np.uint8).reshape(-1), 0, queries.norms
@@ -66,7 +66,7 @@ def quantize_queries(rows: Any, queries: Any, step: Any, origin: Any) -> Any:
 
 @inner
 def query_rows(rows: Any, queries: Any, copies: Any, copy_norms: Any) -> Any:
-    """Return queries by the addresses of their arrays, which must outlive them."""
+    """Return queries by the addresses of their arrays, which must stay alive."""
     quantized = RowAddresses(
         rows.kind,
         copies,
@@ -85,7 +85,7 @@ def score_exactly(
 ) -> None:
     """Write the exact scores of query m and the first ``count`` rows chosen.
 
-    Of sparse rows are those of ``rows``; dense ones are ``vectors``, by address.
+    Sparse rows are in ``rows``; dense ones are ``vectors``, by address.
     """
     held = queries.quantized
     if held.kind == SPARSE:

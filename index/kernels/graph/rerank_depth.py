@@ -1,16 +1,16 @@
-"""Re-rank depth: the hits to expect among rows that quantized scores leave out.
+"""Re-rank depth: the expected number of hits among rows that quantized scores exclude.
 
-A beam search ranks rows by quick scores, those of quantized vectors. The rows that are scored
-exactly show how good quick scores are near this query: a line of exact by quick scores, fitted by
-least squares, and the standard deviation σ about it. (Where rows are nearer to each other than
-quantization tells, the line is flat: a row of a lower quick score is as good.) A row left out, of
-quick score c, beats the last hit only where it lies z = (last hit − line at c) / σ deviations or
-more above the line. The chance of that is about exp(−z²/2) / 2; it is summed over the rows that the
-beam holds. Below the last of these are about as many as come before it while the line rises by σ.
-Where the beam has room, they are below its bound: all rows of a tight group may be held.
+A beam search ranks rows by quick scores of quantized vectors. The rows that are scored exactly show
+the quality of quick scores near this query: a least-squares line of exact by quick scores, and the
+standard deviation σ from it. (If rows are nearer to each other than quantization resolves, the line
+is flat: a row with a lower quick score is as good.) An excluded row with quick score c beats the
+last hit only if it is z = (last hit − line at c) / σ deviations or more above the line, with a
+probability of about exp(−z²/2) / 2. This is summed over the rows in the beam. Below the last of
+them there are about as many rows as precede it while the line rises by σ. If the beam has room,
+they are below its bound: the beam may hold all rows of a tight group.
 
-A few rows are scored exactly at first. Where more than `TOLERATED_MISS` of the hits wanted are
-expected among the others, more are scored, and what was found is judged once more.
+A few rows are scored exactly at first. If more than `TOLERATED_MISS` of the wanted hits are
+expected among the others, more rows are scored, and the result is judged once more.
 """
 
 from typing import Any
@@ -34,11 +34,11 @@ _LEAST_CHANCE = 1e-5
 def hits_left_out(
     best: Any, size: Any, skip: Any, exact: Any, count: Any, last: Any, bound: Any
 ) -> Any:
-    """Return how many hits are to be expected among the rows left out.
+    """Return the expected number of hits among the excluded rows.
 
-    Of the ``size`` best rows of a search, ``skip`` was passed over, if it is not -1. ``exact`` has
-    the scores of the first ``count`` of the others, one at least; ``last`` that of the last hit.
-    No row that scores as much as ``bound`` by its quick score was dropped; 0 where none is known.
+    Of the ``size`` best rows of a search, ``skip`` was omitted unless it is -1. ``exact`` has the
+    scores of the first ``count`` others, at least one; ``last`` is that of the last hit. No row
+    with a quick score of ``bound`` or more was dropped; 0 if unknown.
     """
     quick_mean, exact_mean = 0.0, 0.0
     quick_square, exact_square, product = 0.0, 0.0, 0.0
@@ -50,7 +50,7 @@ def hits_left_out(
         if row_of(held) != skip:
             if scored == 0:
                 first_quick = np.float64(score_of(held))
-            quick = score_of(held) - first_quick  # near 0, lest digits be lost
+            quick = score_of(held) - first_quick  # near 0, to keep precision
             score = at(exact, scored) - first_exact
             quick_mean += quick
             exact_mean += score
@@ -87,5 +87,5 @@ def hits_left_out(
 
 @inlined
 def _chance_of_a_hit(z: Any) -> Any:
-    """Return about how likely a row is a hit whose line is so many deviations below the last."""
+    """Return the approximate probability of a hit, z deviations below the last one."""
     return 0.5 * np.exp(-0.5 * max(z, 0.0) ** 2)

@@ -29,8 +29,8 @@ def score_at(best: Any, size: Any, place: Any) -> Any:
 def has_low_contrast(best: Any, size: Any, own: Any, factor: Any, nearest: Any) -> Any:
     """Return whether the first hit is about as far away as the one at `CONTRAST_PLACE`.
 
-    A query among rows like it is near to some of them. From outside, all rows are about as far.
-    Copies of one row are exactly as far.
+    A query among similar rows is near some of them. From an outlying query all rows are about
+    equally far. Copies of one row are exactly equally far.
     """
     if size < own + CONTRAST_PLACE:
         return False
@@ -41,14 +41,14 @@ def has_low_contrast(best: Any, size: Any, own: Any, factor: Any, nearest: Any) 
 
 @inner
 def count_tied(best: Any, size: Any, own: Any, tied: Any, vectors: Any) -> Any:
-    """Return how many of the first hits are all about as far away, as those of a tight group are.
+    """Return how many of the first hits are about equally far, as in a tight group.
 
-    That is `CONTRAST_PLACE`, or `FEW_PLACE` where the others are of no group, or 0.
+    The result is `CONTRAST_PLACE`, or `FEW_PLACE` if the others are not in a group, or 0.
 
-    In such a group a row leads to a few others, which are no nearer to the query than most: the
-    nearest are found by seeing all of the group. Copies of one row are none, for any of them will
-    do; quantized rows may be copies where dense ``vectors``, by address, are none. Distances tie
-    that differ by less than ``tied``; 0 for none.
+    In such a group a row links to a few others, which are no nearer to the query than most: the
+    nearest are found only by seeing the whole group. Copies of one row do not count, because any of
+    them will do; quantized rows may be copies although dense ``vectors``, by address, differ.
+    Distances tie if they differ by less than ``tied``; 0 for none.
     """
     if tied == 0.0 or size < own + CONTRAST_PLACE:
         return 0

@@ -1,12 +1,12 @@
-"""Samples cut to bits, and the samples of one band packed into a key of 64 bits.
+"""Samples cut to bits, and the samples of one band packed into a 64-bit key.
 
-A prefix-ordered key holds the first sample in its highest bits, ``bits`` bits a sample; a whole key
-is one 64-bit hash of all samples of the band. Which part of a sample (i*, t*) counts is the
-encoding: FULL both, ZERO_BIT i* alone, B_BIT b bits of i*.
+A prefix-ordered key has the first sample in its highest bits, with ``bits`` bits per sample. A
+whole key is one 64-bit hash of all samples of the band. The encoding says which part of a sample
+(i*, t*) is used: FULL both, ZERO_BIT only i*, B_BIT b bits of i*.
 
-Bits are those of a hash of the sample and its number. The lowest bits of i* itself would carry
-less: on data without negative values every i* is even, and where few slots win most samples they
-are not spread evenly ([BBIT] permutes the slots first, for the same reason).
+Bits are taken from a hash of the sample and its number. The lowest bits of i* itself would carry
+less: without negative values every i* is even, and if few slots win most samples, they are not
+uniform ([BBIT] permutes the slots first, for the same reason).
 """
 
 from typing import NamedTuple
@@ -27,7 +27,7 @@ _LEVEL_STEP = np.uint64(0xD6E8FEB86659FD93)
 
 @inner
 def _encode(slot: np.uint32, level: np.uint32, encoding: int) -> np.uint64:
-    """Return what the encoding keeps of one sample before it is cut."""
+    """Return the part of one sample that the encoding uses, before it is cut."""
     if encoding == FULL:
         return (np.uint64(slot) << np.uint64(32)) | np.uint64(level)
     return np.uint64(slot)
@@ -35,7 +35,7 @@ def _encode(slot: np.uint32, level: np.uint32, encoding: int) -> np.uint64:
 
 @inner
 def _cut(encoded: np.uint64, sample: int, drop: np.uint64) -> np.uint64:
-    """Return the highest 64 - ``drop`` bits of the hash of what is encoded of a numbered sample."""
+    """Return the highest 64 - ``drop`` bits of the hash of an encoded sample and its number."""
     return mix64(encoded * _LEVEL_STEP + np.uint64(sample) * _GOLDEN_64) >> drop
 
 
@@ -43,7 +43,7 @@ def _cut(encoded: np.uint64, sample: int, drop: np.uint64) -> np.uint64:
 def cut_samples(slots: UInt32s, bits: int, out: UInt16s) -> None:
     """Cut samples to b-bit codes.
 
-    Of samples of different i* two codes are equal with probability 2^-b, whatever the data.
+    For different i*, two codes are equal with probability 2^-b, whatever the data.
 
     slots (n, k): i* of samples 0 … k - 1. bits: b, 1-16.
     """
@@ -56,17 +56,17 @@ def cut_samples(slots: UInt32s, bits: int, out: UInt16s) -> None:
 class BandLayout(NamedTuple):
     """How samples become keys."""
 
-    width: int  # samples of a band
-    bits: int  # that are kept of a sample; of a whole key, by B_BIT alone
+    width: int  # samples per band
+    bits: int  # bits per sample; for a whole key, used by B_BIT only
     encoding: int
-    prefix: bool  # whether keys are prefix-ordered rather than hashed whole
+    prefix: bool  # whether keys are prefix-ordered instead of hashed whole
 
 
 @inner
 def pack_bands(
     slots: UInt32s, levels: UInt32s, start: int, band: int, layout: BandLayout, out: UInt64s
 ) -> None:
-    """Do what `pack_keys` does."""
+    """Like `pack_keys`."""
     width, bits, encoding = layout.width, layout.bits, layout.encoding
     drop = np.uint64(64 - bits)
     for row in range(slots.shape[0]):

@@ -1,16 +1,16 @@
-"""Random binning: which bins a vector falls into, hashed to 32 bits a sample.
+"""Random binning: the bins that a vector falls into, hashed to 32 bits per sample.
 
-For sample j and coordinate d, with pitch S and β ~ U(0, 1), the bin of x is ⌊x/S + β⌋: that of 0 is
-0 whatever the pitch. The sample is Σ_d A_d·bin_d mod 2^32 with odd random A_d, mixed once: two
-vectors with other bins share it by accident with probability 2^-31 or so, and coordinates that are
-0 need not be visited.
+For sample j and coordinate d, with pitch S and β ~ U(0, 1), the bin of x is ⌊x/S + β⌋; the bin of 0
+is 0 for every pitch. The sample is Σ_d A_d·bin_d mod 2^32 with odd random A_d, mixed once. Two
+vectors with different bins share it by accident with probability of about 2^-31, and coordinates
+with value 0 need not be visited.
 
-Beyond 2^24 pitches from 0 two float32 numbers share a bin only when they are equal, so the number
-itself is hashed in the bin's place.
+Beyond 2^24 pitches from 0, two float32 numbers share a bin only if they are equal, so the number
+itself is hashed instead of the bin.
 
-A pitch is named by 32 random bits: one tells the lower half of the distribution from the upper, the
-others, odd, are a share in (0, ½) of the distribution's end. Shares are cut into `CELLS` equal
-cells an octave, so both ends are as finely cut as the middle.
+A pitch is chosen by 32 random bits: one selects the lower or the upper half of the distribution;
+the others, made odd, are a share in (0, ½) from that end. Shares are divided into `CELLS` equal
+cells per octave, so both ends are resolved as finely as the middle.
 
 Source: [RFF] §4; [POLYA].
 """
@@ -75,7 +75,7 @@ def _bins(low, high, samples, inverses):
 
 @inner
 def _bins_of(x, mixed, inverse, beta):
-    """Return the bin of x, or ``mixed``, its bits scrambled, where it is far from 0."""
+    """Return the bin of x, or ``mixed``, its scrambled bits, if it is far from 0."""
     place = fma(x, inverse, beta)
     near = less(absolute(place), splat(_MAX_BIN))
     return select(near, to_ints(floor(place)), mixed)
@@ -105,7 +105,7 @@ def fill_bins(
 
 @inner
 def _scramble_bits(values: Float32s) -> Float32s:
-    """Return the bits of the values, scrambled, in whole registers."""
+    """Return the scrambled bits of the values, in whole registers."""
     count = values.shape[0]
     out = np.zeros(count + LANES, np.float32)
     for i in range(count):
@@ -124,9 +124,9 @@ def bins_from_table(
     coordinate_count: int,
     out: UInt32s,
 ) -> None:
-    """Draw samples with stored parameters, block by block over all rows.
+    """Compute samples with stored parameters, block by block over all rows.
 
-    Rows are compressed, their values signed. ``table`` is that of `fill_bins`.
+    Rows are compressed, with signed values. ``table`` is from `fill_bins`.
     out (n, m): samples 0 … m - 1; m is a multiple of LANES.
     """
     n, m = out.shape
@@ -154,7 +154,7 @@ def bins_from_stream(
     inverses: Float32s,
     out: UInt32s,
 ) -> None:
-    """Do what `bins_from_table` does with parameters from the generator."""
+    """Like `bins_from_table`, with parameters from the generator."""
     n, m = out.shape
     mixed = _scramble_bits(values).view(np.int32)
     to_out = pointer(out)

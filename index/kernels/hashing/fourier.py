@@ -1,6 +1,6 @@
 """Fourier features: their random numbers, and their cosines.
 
-Normal numbers are drawn by (seed, coordinate, pair of features). Features 32b + l and 32b + 16 + l
+Normal numbers depend on (seed, coordinate, pair of features). Features 32b + l and 32b + 16 + l
 are a pair.
 """
 
@@ -31,7 +31,7 @@ _PHASES = np.uint32(2**32 - 1)  # no coordinate has this number
 
 @kernel
 def fill_phases(seed: np.uint64, out: Float32s) -> None:
-    """Write phases w ~ U(0, 1), in turns, to whole registers."""
+    """Write phases w ~ U(0, 1), in turns, in whole registers."""
     low, high = slot_words(seed, _PHASES)
     for first in range(0, out.shape[0], LANES):
         samples = lane_numbers() + splat(np.int32(first))
@@ -40,7 +40,7 @@ def fill_phases(seed: np.uint64, out: Float32s) -> None:
 
 @kernel
 def fill_normals(seed: np.uint64, first: int, out: Float32s) -> None:
-    """Write R ~ N(0, 1) of the coordinates from ``first`` on, (c, k); k is whole registers."""
+    """Write R ~ N(0, 1) of the coordinates from ``first`` on, (c, k); k fills whole registers."""
     n, k = out.shape
     to_out = pointer(out)
     for i in range(n):
@@ -55,12 +55,12 @@ def fill_normals(seed: np.uint64, first: int, out: Float32s) -> None:
 
 @kernel
 def project_dense(rows: Float32s, panels: Float32s, scale: float, out: Float32s) -> None:
-    """Write the products of rows, scaled to this L2 norm, with R, summed by rising coordinate.
+    """Write the products of rows, scaled to this L2 norm, with R, summed by ascending coordinate.
 
     rows (n, width): whole registers, none all zeros. panels (k / LANES, width, LANES): R.
     out (n, k).
 
-    Six rows times sixteen features are held in registers: AVX2 has no more.
+    Six rows times sixteen features are in registers, the maximum for AVX2.
     """
     n, width = rows.shape
     k = out.shape[1]
@@ -78,7 +78,7 @@ def project_dense(rows: Float32s, panels: Float32s, scale: float, out: Float32s)
     for j in range(0, k, LANES):
         panel = offset(r, j * width)
         for row in range(0, n, 6):
-            # Behind the last row it is computed again.
+            # Beyond the last row, it is computed again.
             n1, n2, n3 = min(row + 1, n - 1), min(row + 2, n - 1), min(row + 3, n - 1)
             n4, n5 = min(row + 4, n - 1), min(row + 5, n - 1)
             x0, x1, x2 = offset(x, row * width), offset(x, n1 * width), offset(x, n2 * width)
@@ -105,9 +105,9 @@ def project_dense(rows: Float32s, panels: Float32s, scale: float, out: Float32s)
 def project_sparse(
     indptr: Int64s, slots: UInt32s, values: Float32s, seed: np.uint64, out: Float32s
 ) -> None:
-    """Write the products of sparse rows with R, which is drawn as it is needed.
+    """Write the products of sparse rows with R, which is generated when needed.
 
-    Slots 2i and 2i + 1 are of coordinate i; values are signed.
+    Slots 2i and 2i + 1 belong to coordinate i; values are signed.
     out (n, k): k is whole registers.
     """
     n, k = out.shape
@@ -129,7 +129,7 @@ def project_sparse(
 
 @kernel
 def write_cosines(phases: Float32s, amplitudes: Float32s, normalised: bool, out: Float32s) -> None:
-    """Replace products t by A_j cos 2π(t_j + w_j), divided by the row's L2 norm if asked.
+    """Replace products t by A_j cos 2π(t_j + w_j), divided by the row's L2 norm if ``normalised``.
 
     phases, amplitudes (k,): w in turns, and A; k is whole registers. out (n, k).
     """

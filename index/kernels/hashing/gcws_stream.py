@@ -1,17 +1,17 @@
-"""GCWS samples of vectors with too many possible slots for a table: from the generator, by bounds.
+"""GCWS samples of vectors with too many possible slots for a table: by generator and bounds.
 
-Letters as in `gcws`. As L/r + β − 1 < t ≤ L/r + β, a lies in [log(c·e^(−r)/ũ), log(c/ũ)]. So a slot
-cannot win a sample where c·e^(−r)/ũ is not below e^a of a slot seen before, and a lower bound of
-c·e^(−r) takes no logarithm (`_find_rates`): about one (slot, sample) in twelve is left to be
-drawn, as slots of great values come first.
+Letters as in `gcws`. Since L/r + β − 1 < t ≤ L/r + β, a is in [log(c·e^(−r)/ũ), log(c/ũ)]. So a
+slot cannot win a sample if c·e^(−r)/ũ is not below e^a of an earlier slot. A lower bound of
+c·e^(−r) needs no logarithm (`_find_rates`). About one (slot, sample) in twelve remains to be
+computed, because slots of great values come first.
 
-The least of m values e^a is exponential with the rate S = Σũ, so SURE/S is nearly always above it:
-samples start with this limit, as if a slot had been seen that reached it, and those that no slot
-brings below it are drawn again, in full.
+The minimum of m values e^a is exponential with the rate S = Σũ, so SURE/S is nearly always above
+it. Samples start with this limit, as if an earlier slot had reached it. Samples that no slot
+brings below it are computed again, in full.
 
-Limits are e^a times the row's greatest ũ, hence independent of the vector's scale, and raised by
-more than all roundings (those of a and of that bound together: below 10^-3) and by what a power
-of two is below its chord. They are compared as bits, which order positive floats.
+Limits are e^a times the row's greatest ũ, so they do not depend on the vector's scale. They are
+raised by more than all roundings (of a and of that bound together: below 10^-3) and by the gap of
+a power of two below its chord. They are compared as bits, which order positive floats.
 
 Source: [GMM] Algorithm 1; [ICWS] §3.
 """
@@ -63,8 +63,8 @@ from gcws_search.index.kernels.lanes.vector import (
     to_ints,
 )
 
-_MAX_DRAWN = 32  # slots: up to here drawing all of them is faster
-_BATCH = 128  # (slot, sample)s drawn at a time
+_MAX_DRAWN = 32  # slots: up to here computing all of them is faster
+_BATCH = 128  # (slot, sample)s computed at a time
 _SURE = 6.0
 _NONE = np.int64(2**63 - 1)
 _POSITION = np.int64(0xFFFFFFFF)
@@ -79,24 +79,24 @@ _MAGNITUDE = np.int32(0x7FFFFFFF)
 _LOWEST = np.float32(-80.0)
 _HIGHEST = np.float32(80.0)
 # Float32 bits count powers of two in 2^23, from 127 below zero: read as a line they are 2^x or up
-# to 6 % above. 2^15 more raises a limit by 0.2 % at least.
+# to 6 % above. Adding 2^15 raises a limit by at least 0.2 %.
 _BITS_PER_UNIT = np.float32(2.0**23 / np.log(2.0))
 _BITS_OF_ONE = np.float32(127.0 * 2.0**23 + 2.0**15)
 
 
 class _StreamScratch(NamedTuple):
-    """What the samples of one row are found on."""
+    """Working memory for the samples of one row."""
 
-    # (3, longest): `slot_words` of the row's slots, and the order in which they are visited.
+    # (3, longest): `slot_words` of the row's slots, and the order of visits.
     words: Int32s
     ends: Int32s  # (256,)
     drawn: Int32s  # (3m,): the first 2m are overwritten; see `_find_rates`
-    # (m,): the upper half orders as a does, the lower is the slot's position in the row: the least
-    # of these is the least a, of equal ones the first.
+    # (m,): the upper half sorts as a does, the lower half is the slot's position in the row. So the
+    # minimum is the smallest a, and among equal ones the first.
     best: Int64s
     limits: Int32s  # (m,): bits of the limits of e^a
-    # (7, ·): (slot, sample)s to be drawn: sample, both words of the slot, bits of log ũ, position;
-    # and room for two numbers made on the way.
+    # (7, ·): (slot, sample)s to compute: sample, both words of the slot, bits of log ũ, position;
+    # and room for two intermediate numbers.
     queue: Int32s
 
 
@@ -111,12 +111,12 @@ def sketch_from_stream(
     out_slots: UInt32s,
     out_levels: UInt32s,
 ) -> None:
-    """Draw samples of rows.
+    """Compute samples of rows.
 
-    Slots rise in each compressed row, values are positive, and no row is empty.
+    Slots ascend in each compressed row, values are positive, and no row is empty.
     out_slots, out_levels (n, m): i*, and t* as the bits of an int32, of ``wanted`` samples from
-      block ``first_block`` of LANES samples on; m is the next multiple of LANES, and what stands
-      in further columns means nothing.
+      block ``first_block`` of LANES samples on. m is the next multiple of LANES; further columns
+      have no meaning.
     """
     n, m = out_slots.shape
     longest = 0
@@ -158,7 +158,7 @@ def _sketch_short(
     out_slots: UInt32s,
     out_levels: UInt32s,
 ) -> None:
-    """Draw every (slot, sample) of a row."""
+    """Compute every (slot, sample) of a row."""
     for b in range(0, out_slots.shape[0], LANES):
         samples = lane_numbers() + splat(np.int32(first + b))
         minimum = splat(_INFINITY)
@@ -190,7 +190,7 @@ def _choose_slots(
 ) -> None:
     """Find the i* of each wanted sample.
 
-    lanes: LANES; or HALF, where two slots share the lanes, as so many are enough for each.
+    lanes: LANES; or HALF if two slots share the lanes, because so few samples are wanted.
     """
     words, best, limits, queue = out.words, out.best, out.limits, out.queue
     count = slots.shape[0]
@@ -202,7 +202,7 @@ def _choose_slots(
         share += values[position] / greatest
     limits_as_floats = limits.view(np.float32)
     limits_as_floats[:wanted] = _SURE / share
-    limits_as_floats[wanted:] = _ZERO  # which no bound is below
+    limits_as_floats[wanted:] = _ZERO  # no bound is below it
     start = limits[0]
     best[:wanted] = _NONE
     best[wanted:] = 0
@@ -236,7 +236,7 @@ def _choose_slots(
             filled = append_less(
                 to_queue, filled, offset(rates, place + b), offset(bars, b), scale, np.int32(b)
             )
-        while True:  # also where none was chosen: a branch on that is often guessed wrong
+        while True:  # also if none was chosen: a branch on that is often mispredicted
             store(to_queue, size + begin, splat(low))
             store(to_queue, 2 * size + begin, splat(high))
             store(to_queue, 3 * size + begin, as_ints(splat(logs[position])))
@@ -264,9 +264,9 @@ def _choose_slots(
 
 @inner
 def _by_falling_power(values: Float32s, ends: Int32s, out: Int32s) -> None:
-    """List where the values are, those of the greatest power of two first: they win most often.
+    """List the values' places, those of the greatest power of two first: they win most often.
 
-    ends (256,): how many have each power; overwritten.
+    ends (256,): the count of each power; overwritten.
     """
     powers = values.view(np.int32)
     least, greatest = _MAGNITUDE, _NO_BITS
@@ -294,8 +294,8 @@ def _by_falling_power(values: Float32s, ends: Int32s, out: Int32s) -> None:
 def _find_rates(low, high, m, drawn):
     """Write lower bounds of RATE_SCALE · c·e^(−r) of slots and m samples.
 
-    In three loops of few steps each: while a processor waits for one step it looks for others only
-    a few dozens ahead, and a long chain of steps leaves it none.
+    Three short loops: while a processor waits for one step, it looks ahead only a few dozen steps,
+    and a long dependency chain leaves it nothing to do.
     """
     for b in range(0, m, LANES):
         store(drawn, b, mix_terms(low, high, load(drawn, 2 * m + b)))
@@ -308,11 +308,11 @@ def _find_rates(low, high, m, drawn):
 
 @inner
 def _draw(queue, size, filled, first, log_greatest, best, limits):
-    """Draw what is queued; lower ``best`` and ``limits``.
+    """Compute the queued entries; lower ``best`` and ``limits``.
 
-    Several loops, each over all of the queue: their chains of steps are short (see `_find_rates`),
-    and numbers that were written one by one are slow to be read sixteen at a time before they have
-    left the processor's store queue.
+    Several loops, each over the whole queue, keep dependency chains short (see `_find_rates`).
+    Numbers written one by one are slow to read sixteen at a time until they have left the
+    processor's store queue.
     """
     for i in range(0, filled, LANES):
         samples = load(queue, i) + splat(np.int32(first))
@@ -327,7 +327,7 @@ def _draw(queue, size, filled, first, log_greatest, best, limits):
         r, beta = as_floats(load(queue, 5 * size + i)), as_floats(load(queue, 6 * size + i))
         base = base_of(r, beta, as_floats(load(queue, size + i)))
         t = level_of(as_floats(load(queue, 3 * size + i)), splat(_ONE) / r, beta)
-        a = arrival_of(t, r, base) + splat(_ZERO)  # of the two zeros, the positive one
+        a = arrival_of(t, r, base) + splat(_ZERO)  # turns -0 into 0
         bits = as_ints(a)
         flip = signed_shift(bits, splat(_SIGN)) & splat(_MAGNITUDE)
         store(queue, size + i, bits ^ flip)
@@ -353,7 +353,7 @@ def _write_samples(
     out_slots: UInt32s,
     out_levels: UInt32s,
 ) -> None:
-    """Write i*, and t* of it."""
+    """Write i* and its t*."""
     low = np.empty(LANES, np.int32)
     high = np.empty(LANES, np.int32)
     log = np.empty(LANES, np.float32)

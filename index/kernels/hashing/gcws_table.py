@@ -1,9 +1,9 @@
-"""GCWS samples of dense vectors, drawn with parameters out of a table.
+"""GCWS samples of dense vectors, with parameters from a table.
 
-L = log ũ, t = floor(L/r + β), a = log c − r(t + 1 − β), i* = argmin a. Sixteen samples are drawn
-together, their running minima in registers; wide rows are gone through in parts, and the minima set
-aside in between. Equal a (float32) go to the first slot of the row in
-rising order. `gcws_stream` draws the same samples, to the bit, without a table.
+L = log ũ, t = floor(L/r + β), a = log c − r(t + 1 − β), i* = argmin a. Sixteen samples are computed
+together, with their running minima in registers. Wide rows are processed in parts, and the minima
+are stored in between. Of equal a (float32), the first slot of the row in ascending order wins.
+`gcws_stream` computes the same samples, to the bit, without a table.
 
 Source: [GMM] Algorithm 1; [ICWS] §3.
 """
@@ -49,18 +49,18 @@ _ROWS_TOGETHER = 256
 
 @kernel
 def dense_slots(rows: Float32s, indptr: Int64s, slots: UInt32s, values: Float32s) -> None:
-    """List the non-zero slots of signed dense rows, and the magnitudes there.
+    """List the non-zero slots of signed dense rows, with their magnitudes.
 
     indptr (n + 1,), slots, values (n · dim + 1,): written in place. Slot 2i is a positive
-      coordinate i, 2i + 1 a negative one ([GMM] eq. 4). There is one place more than can be
-      filled: each is written before it is known whether it is kept.
+      coordinate i, 2i + 1 a negative one ([GMM] eq. 4). There is one extra place, because an
+      entry is written before it is known whether it is kept.
     """
     filled = 0
     indptr[0] = 0
     for row in range(rows.shape[0]):
         for i in range(rows.shape[1]):
             x = rows[row, i]
-            # Written always, kept only when non-zero: no branch to mispredict.
+            # Always written, kept only if non-zero: no branch to mispredict.
             slots[filled] = np.uint32(2 * i + (x < _ZERO))
             values[filled] = abs(x)
             filled += x != _ZERO
@@ -69,7 +69,7 @@ def dense_slots(rows: Float32s, indptr: Int64s, slots: UInt32s, values: Float32s
 
 @inner
 def part_borders(indptr: Int64s, slots: UInt32s, borders: Int64s) -> None:
-    """Write where the parts of n rows begin, (parts + 1, n); the last has all slots left."""
+    """Write the starts of the parts of n rows, (parts + 1, n); the last has all other slots."""
     parts = borders.shape[0] - 1
     for row in range(borders.shape[1]):
         position, end = indptr[row], indptr[row + 1]
@@ -109,9 +109,9 @@ def sketch_from_table(
     out_slots: UInt32s,
     out_levels: UInt32s,
 ) -> None:
-    """Draw samples of signed dense rows with stored parameters, block by block over all rows.
+    """Compute samples of signed dense rows with stored parameters, block by block over all rows.
 
-    No row is all zeros. ``table`` is that of `fill_table`, of ``slot_count`` slots.
+    No row is all zeros. ``table`` is from `fill_table`, for ``slot_count`` slots.
     out_slots, out_levels: see `gcws_stream.sketch_from_stream`.
     """
     n, m = out_slots.shape
@@ -170,10 +170,10 @@ def sketch_from_table(
 
 
 class Hashing(NamedTuple):
-    """How keys of dense rows are drawn with stored parameters; see `fill_table`, `BandLayout`."""
+    """How to compute keys of dense rows from a table; see `fill_table`, `BandLayout`."""
 
     table: Any
-    slots: Any  # that the table is of
+    slots: Any  # number of slots in the table
     width: Any
     bits: Any
     encoding: Any

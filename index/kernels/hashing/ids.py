@@ -1,8 +1,8 @@
 """Ids in arrays, and an open-addressing table that finds the row of an id.
 
-An id is held in 64 bits. A whole number below 10^18, as Python writes it, is itself. Any other id
-lies in a text: ~(first << `LENGTH_BITS` | length) says where, and is below 0.
-A table has 2^k slots, some of them empty. A slot that was found full is followed by the next one.
+An id is stored in 64 bits. A whole number below 10^18 in Python's notation is stored as itself. Any
+other id is in a text; ~(first << `LENGTH_BITS` | length) is its place, a negative number.
+A table has 2^k slots, some of them empty, and uses linear probing.
 """
 
 from typing import Final
@@ -31,7 +31,7 @@ _SHIFT: Final = np.uint64(33)
 
 @inner
 def _number(data: UInt8s, start: int, stop: int) -> int:
-    """Return the whole number that an id is, -1 for any other text."""
+    """Return the whole number that an id is; -1 for any other text."""
     if stop == start or stop - start > _DIGITS or (data[start] == _ZERO and stop > start + 1):
         return -1
     number = 0
@@ -45,7 +45,7 @@ def _number(data: UInt8s, start: int, stop: int) -> int:
 
 @inner
 def _hash(number: int, data: UInt8s, start: int, stop: int, seed: int) -> int:
-    """Return a hash of a number, or of some bytes where it is -1: FNV-1a, mixed as MurmurHash3."""
+    """Return a hash of a number, or of some bytes if it is -1: FNV-1a, mixed as in MurmurHash3."""
     h = np.uint64(seed)
     if number >= 0:
         h ^= np.uint64(number)
@@ -59,7 +59,7 @@ def _hash(number: int, data: UInt8s, start: int, stop: int, seed: int) -> int:
 
 @inner
 def _is_at(place: int, text: UInt8s, number: int, data: UInt8s, start: int, stop: int) -> bool:
-    """Return whether an id that is held is the one given."""
+    """Return whether a stored id equals the given one."""
     if number >= 0 or place >= 0:
         return number == place
     first, length = ~place >> LENGTH_BITS, ~place & _LENGTHS
@@ -97,10 +97,10 @@ def _find(
 def find_ids(
     data: UInt8s, ends: Int64s, places: Int64s, text: UInt8s, table: Int32s, seed: int, out: Int64s
 ) -> None:
-    """Write the (m,) slots of ids; those of ids without a row are empty.
+    """Write the (m,) slots of ids; the slots of unknown ids are empty.
 
     data: UTF-8 bytes of all ids; id i ends at ``ends[i]``, and the next one begins there.
-    places: (n,) ids of rows; text: the bytes that they tell of.
+    places: (n,) ids of rows; text: the bytes that they refer to.
     """
     start = 0
     for i in range(out.shape[0]):
@@ -120,10 +120,10 @@ def append_ids(
     out_text: UInt8s,
     out_table: Int32s,
 ) -> int:
-    """Give ids the rows from ``first`` on, whether they had one or not; return the bytes of text.
+    """Give ids the rows from ``first`` on, replacing earlier rows; return the bytes of text.
 
-    data, ends: as of `find_ids`.
-    used: bytes of text there were; there is room for all ids, and the table has empty slots.
+    data, ends: see `find_ids`.
+    used: bytes of text so far; there is room for all ids, and the table has empty slots.
     """
     start = 0
     for i in range(ends.shape[0]):
@@ -147,9 +147,9 @@ def append_ids(
 
 @kernel
 def write_ids(places: Int64s, text: UInt8s, out: UInt32s) -> bool:
-    """Write (m, w) code points, those of an id and zeros, into zeros; w is as long as the longest.
+    """Write (m, w) code points of ids into zeros; w is the length of the longest id.
 
-    Return False where an id has others than ASCII, or ends in a zero itself.
+    Return False if an id is not ASCII, or ends in a zero character.
     """
     for i in range(out.shape[0]):
         place = places[i]
@@ -173,7 +173,7 @@ def write_ids(places: Int64s, text: UInt8s, out: UInt32s) -> bool:
 
 @kernel
 def fill_table(rows: Int32s, places: Int64s, text: UInt8s, seed: int, out_table: Int32s) -> None:
-    """Enter rows of distinct ids into a table of empty slots."""
+    """Insert rows of distinct ids into an empty table."""
     last = np.int64(out_table.shape[0]) - 1
     for row in rows:
         place = places[row]

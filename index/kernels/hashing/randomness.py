@@ -1,18 +1,18 @@
 """Counter-based randomness: a function of (seed, slot, sample) and nothing else.
 
-r and c are Gamma(2, 1) = −log(U₁U₂), β is U(0, 1). Three 32-bit words are drawn a (slot, sample):
-the halves of one give the two uniforms of r, of another those of c; the third gives β. Every step
-is integer arithmetic or an exactly rounded float32 operation, so a stored table and the bare
-generator agree to the bit.
+r and c are Gamma(2, 1) = −log(U₁U₂), β is U(0, 1). Each (slot, sample) has three 32-bit words: the
+halves of one give the two uniforms of r, those of another give c, and the third gives β. Every step
+is integer arithmetic or an exactly rounded float32 operation, so a stored table and the generator
+agree to the bit.
 
-The slot that wins among n has an e^(−r) of about 1/n, so the uniforms of r must be fine where they
-are small: of 16 bits alone they would make collisions 6 % too rare at n = 10,000 and 20 % at
-100,000. c and β of a winner are of ordinary size, and 16 bits do. So the lower half of β's word
-becomes 16 further bits of each uniform of r: the same of both, which only shows where both are
-small, as they are of winners among 10^8 slots.
+The winning slot among n has an e^(−r) of about 1/n, so the uniforms of r need a fine resolution
+near 0: 16 bits alone would make collisions 6 % too rare at n = 10,000 and 20 % at 100,000. c and β
+of a winner have ordinary values, for which 16 bits are enough. So the lower half of β's word gives
+16 further bits to both uniforms of r. It is the same for both, which matters only if both are
+small, as for winners among 10^8 slots.
 
-Pitches and offsets of bins, and normal numbers of feature maps come from the same words, of a
-coordinate and a sample or a pair of features.
+Pitches and offsets of bins, and normal numbers of feature maps, come from the same words of a
+coordinate and a sample, or a pair of features.
 
 The mixing steps are those of Wellons' ``lowbias32`` and of Steele's ``splitmix64``.
 """
@@ -40,12 +40,12 @@ _GOLDEN_64 = np.uint64(0x9E3779B97F4A7C15)
 _MIX_64_A = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_64_B = np.uint64(0x94D049BB133111EB)
 _LOW_32 = np.uint64(0xFFFFFFFF)
-# int32 lanes hold bits: these are 32-bit patterns, wrapped to the signed range.
+# int32 lanes contain bits: these are 32-bit patterns, wrapped to the signed range.
 _GOLDEN_32 = np.int32(0x9E3779B9 - 2**32)
 _MIX_32_A = np.int32(0x7FEB352D)
 _MIX_32_B = np.int32(0x846CA68B - 2**32)
-# What tells the words of a (slot, sample) apart: w ^ (w >> 16) of three numbers w, because
-# (x ^ w) ^ ((x ^ w) >> 16) is what x gives ^ what w gives.
+# These distinguish the words of a (slot, sample): w ^ (w >> 16) of three numbers w, because
+# (x ^ w) ^ ((x ^ w) >> 16) is the value for x ^ the value for w.
 _DRAW_R, _DRAW_C, _DRAW_BETA, _DRAW_RADIUS, _DRAW_ANGLE, _DRAW_PITCH, _DRAW_OFFSET = (
     np.int32(w ^ (w >> 16))
     for w in (0x05EBCA6B, 0x42B2AE35, 0x165667B1, 0x27D4EB2F, 0x61C88647, 0x3C6EF372, 0x1B873593)
@@ -65,7 +65,7 @@ _HALF_32 = np.float32(2.0**-33)
 _TO_16_BELOW_1 = np.float32(2.0**-16 - 2.0**-36)
 _ONE = np.float32(1.0)
 _MINUS_TWO = np.float32(-2.0)
-_MAX_LEFT = np.int32(2**17 - 1)  # 2^16·((1 − V₁) + (1 − V₂)) where both midpoints are least
+_MAX_LEFT = np.int32(2**17 - 1)  # 2^16·((1 − V₁) + (1 − V₂)) for the smallest midpoints
 _QUARTER = np.float32(2.0**-18)
 
 RATE_SCALE: Final = 2.0**32
@@ -74,7 +74,7 @@ RATE_SCALE: Final = 2.0**32
 
 @inner
 def mix64(x: np.uint64) -> np.uint64:
-    """Return the splitmix64 finaliser of x: a bijection in which every bit moves every other."""
+    """Return the splitmix64 finaliser of x: a bijection in which every bit affects every other."""
     x = (x ^ (x >> np.uint64(30))) * _MIX_64_A
     x = (x ^ (x >> np.uint64(27))) * _MIX_64_B
     return x ^ (x >> np.uint64(31))
@@ -82,7 +82,7 @@ def mix64(x: np.uint64) -> np.uint64:
 
 @inner
 def slot_words(seed: np.uint64, slot: np.uint32) -> tuple[np.int32, np.int32]:
-    """Return the 2 × 32 bits from which all randomness of one slot derives."""
+    """Return the 2 × 32 bits from which all randomness of one slot is derived."""
     key = mix64(mix64(seed) + (np.uint64(slot) + np.uint64(1)) * _GOLDEN_64)
     return np.int32(key & _LOW_32), np.int32(key >> np.uint64(32))
 
@@ -96,7 +96,7 @@ def _draw(x, low, which):
 
 @inner
 def _gamma(word):
-    """Return −log(U₁U₂) of the midpoints that the halves of a word name in (0, 1)."""
+    """Return −log(U₁U₂) for the midpoints in (0, 1) given by the halves of a word."""
     first = fma(to_floats(word >> splat(_16)), splat(_TO_16), splat(_HALF_16))
     second = fma(to_floats(word & splat(_MASK_16)), splat(_TO_16), splat(_HALF_16))
     return splat(_ZERO) - log_quick(first * second)
@@ -104,7 +104,7 @@ def _gamma(word):
 
 @inner
 def fine_gamma(word, finer):
-    """Return the same of uniforms of 32 bits: the lower halves of other words end both of them.
+    """Return the same with uniforms of 32 bits: the lower half of ``finer`` extends both.
 
     The second is below 1 - 2^-20, so the gamma number has an inverse.
     """
@@ -116,25 +116,25 @@ def fine_gamma(word, finer):
 
 @inner
 def _uniform(word):
-    """Return the midpoint that the upper 23 bits of a word name in (0, 1)."""
+    """Return the midpoint in (0, 1) given by the upper 23 bits of a word."""
     return fma(to_floats(word >> splat(_9)), splat(_TO_23), splat(_HALF_23))
 
 
 @inner
 def mix(low, high, samples):
-    """Return what the words of sixteen slots, by their `slot_words`, and samples have in common."""
+    """Return the common part of the words of sixteen slots (see `slot_words`) and samples."""
     return mix_terms(low, high, weyl(samples))
 
 
 @inner
 def weyl(samples):
-    """Return the terms of the Weyl sequence that sixteen samples bring into `mix`."""
+    """Return the Weyl terms of sixteen samples, for `mix_terms`."""
     return samples * splat(_GOLDEN_32)
 
 
 @inner
 def mix_terms(low, high, terms):
-    """Return what `mix` does, given `weyl` of the samples: a loop over slots finds it once."""
+    """Return `mix`, given `weyl` of the samples: a loop over slots computes that once."""
     x = terms + low
     x = (x ^ (x >> splat(_16))) * splat(_MIX_32_A)
     x = (x ^ (x >> splat(_15))) * splat(_MIX_32_B)
@@ -144,14 +144,14 @@ def mix_terms(low, high, terms):
 
 @inner
 def pitch_and_offset(x, low):
-    """Return (r, β) of what `mix` returns: the steps of log ũ, and where they begin."""
+    """Return (r, β) from `mix`: the step of log ũ, and its offset."""
     third = _draw(x, low, _DRAW_BETA)
     return fine_gamma(_draw(x, low, _DRAW_R), third), _uniform(third)
 
 
 @inner
 def clock(x, low):
-    """Return c of what `mix` returns."""
+    """Return c from `mix`."""
     return _gamma(_draw(x, low, _DRAW_C))
 
 
@@ -171,10 +171,10 @@ def hash_parameters(low, high, samples):
 
 @inner
 def min_chance(x, low):
-    """Return a number not above 2^16·e^(−r) of what `mix` returns, made without a logarithm.
+    """Return a lower bound of 2^16·e^(−r) from `mix`, without a logarithm.
 
-    e^(−r) = U₁U₂. The uniforms are cut to their first 16 bits, and so is their product: that of one
-    (slot, sample) in 5,000 becomes 0.
+    e^(−r) = U₁U₂. The uniforms are cut to their first 16 bits, and so is the product, which becomes
+    0 for one (slot, sample) in 5,000.
     """
     u = _draw(x, low, _DRAW_R)
     return to_floats(product_of_halves(u >> splat(_16), u))
@@ -182,7 +182,7 @@ def min_chance(x, low):
 
 @inner
 def min_clock(x, low):
-    """Return a number not above 2^16·c of what `mix` returns, made without a logarithm.
+    """Return a lower bound of 2^16·c from `mix`, without a logarithm.
 
     c = −log V₁V₂ ≥ −2 log(1 − s/2) ≥ s + s²/4 with s = (1 − V₁) + (1 − V₂).
     """
@@ -199,7 +199,7 @@ def level_of(log_value, inverse_r, beta):
 
 @inner
 def arrival_of(level, r, base):
-    """Return a = log c − r(t + 1 − β); the slot with the least a is the sample's i*."""
+    """Return a = log c − r(t + 1 − β); the slot with the smallest a is the sample's i*."""
     return fma(splat(_ZERO) - r, level, base)
 
 
@@ -207,7 +207,7 @@ def arrival_of(level, r, base):
 def normal_pair(low, high, pairs):
     """Return two N(0, 1) numbers for each of sixteen pairs of features, by Box and Muller.
 
-    The radius is made of 23 bits, so no number exceeds 5.8 in size.
+    The radius comes from 23 bits, so no number exceeds 5.8 in magnitude.
     """
     x = mix(low, high, pairs)
     radius = root(splat(_MINUS_TWO) * log_quick(_uniform(_draw(x, low, _DRAW_RADIUS))))
@@ -217,15 +217,15 @@ def normal_pair(low, high, pairs):
 
 @inner
 def uniforms(low, high, samples):
-    """Return sixteen U(0, 1) numbers; parameters are those of `mix`."""
+    """Return sixteen U(0, 1) numbers; for the parameters see `mix`."""
     return _uniform(_draw(mix(low, high, samples), low, _DRAW_BETA))
 
 
 @inner
 def bin_words(low, high, samples):
-    """Return what places the bins of sixteen samples along a coordinate.
+    """Return the parameters of the bins of sixteen samples along a coordinate.
 
-    That is 32 bits that name the pitch, the offset's U(0, 1), and odd numbers that hash the bins.
+    32 bits that choose the pitch, the offset's U(0, 1), and odd numbers that hash the bins.
     """
     x = mix(low, high, samples)
     offset = _uniform(_draw(x, low, _DRAW_OFFSET))
@@ -234,7 +234,7 @@ def bin_words(low, high, samples):
 
 @inner
 def scramble(x):
-    """Return int32 lanes through a bijection in which every bit moves every other."""
+    """Apply a bijection to int32 lanes in which every bit affects every other."""
     x = (x ^ (x >> splat(_16))) * splat(_MIX_32_A)
     x = (x ^ (x >> splat(_15))) * splat(_MIX_32_B)
     return x ^ (x >> splat(_16))

@@ -1,6 +1,6 @@
-"""Coordinates of tokens: MurmurHash3 of their bytes, as scikit-learn's HashingVectorizer has them.
+"""Coordinates of tokens: MurmurHash3 of their bytes, as in scikit-learn's HashingVectorizer.
 
-A coordinate is |h| mod 2^31 - 1, h the hash as a signed number of 32 bits ([MURMUR3], seed 0).
+A coordinate is |h| mod 2^31 - 1, with the hash h as a signed 32-bit number ([MURMUR3], seed 0).
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ _MODULUS = np.int64(2**31 - 1)
 
 @inner
 def _mix(block: np.uint32) -> np.uint32:
-    """Return four bytes as they go into a hash."""
+    """Return a four-byte block, mixed as the hash requires."""
     k = np.uint32(block * _FIRST)
     k = np.uint32(np.uint32(k << np.uint32(15)) | np.uint32(k >> np.uint32(17)))
     return np.uint32(k * _SECOND)
@@ -48,7 +48,7 @@ def _hash_bytes(data: UInt8s, start: int, stop: int) -> np.uint32:
 def hash_tokens(data: UInt8s, starts: Int64s, stops: Int64s, out: Int64s) -> None:
     """Write the (n,) coordinates of tokens, from 0 to 2^31 - 2.
 
-    data: UTF-8 bytes; token i is those from ``starts[i]`` up to ``stops[i]``.
+    data: UTF-8 bytes; token i has the bytes from ``starts[i]`` to ``stops[i]`` - 1.
     """
     for token in range(out.shape[0]):
         h = np.int64(_hash_bytes(data, starts[token], stops[token]))

@@ -1,16 +1,16 @@
-"""Logarithms, cosines and sines in float32, made of exactly rounded steps.
+"""Logarithms, cosines and sines in float32, from exactly rounded steps.
 
 Library functions differ between machines, vector widths and loop tails. These are fixed sequences
-of IEEE operations, so one input gives one output everywhere.
+of IEEE operations, so equal inputs give equal outputs everywhere.
 
-`log_normal` is right to the last bit or two (the polynomial of Cephes ``logf``, S. L. Moshier).
+`log_normal` is accurate to the last bit or two (the polynomial of Cephes ``logf``, S. L. Moshier).
 `log_quick` has a relative error below 10^-5 and half the steps (a Chebyshev interpolant of
-log(1 + m)/m): enough to draw random numbers with.
+log(1 + m)/m), which is enough for random numbers.
 
-Angles are in turns. An angle of t turns is t − ⌊t + ½⌋ turns as well, which float32 subtracts
-without a rounding, so large angles lose nothing that they had. What is left is folded onto a
-quarter: with f in [−½, ½] turns, cos f = sin(¼ − |f|). The polynomial is the one of five odd terms
-that is least wrong for sin 2πg on [0, ¼]: 3.3·10^-9, in float32 2·10^-7.
+Angles are in turns. An angle of t turns equals t − ⌊t + ½⌋ turns, which float32 computes without
+rounding, so large angles lose no precision. The result is folded onto a quarter: with f in [−½, ½]
+turns, cos f = sin(¼ − |f|). The polynomial is the minimax one with five odd terms for sin 2πg on
+[0, ¼]: its error is 3.3·10^-9, in float32 2·10^-7.
 """
 
 # Lanes and addresses have no Python type.

@@ -1,4 +1,4 @@
-"""Sixteen numbers at a time, on purpose: LLVM vector values as types of compiled code.
+"""Sixteen numbers at a time, explicitly: LLVM vector values as types of compiled code.
 
 The automatic vectoriser gives up on small loops over several arrays (it must prove that they do not
 overlap, and numba's index wrap-around hides that they do not). Inside a compiled function the
@@ -7,7 +7,7 @@ registers, or four NEON ones. The operators + - * / and & | ^ >> work lane by la
 wrap and >> shifts zeros in. Nothing is reordered, and steps are fused only where `fma` says so,
 so results are the same everywhere.
 
-Beside them: addresses of arrays, and what is at them.
+Also: addresses of arrays, and access to their content.
 """
 
 # numba's extension interface is untyped, and its code generators take fixed arguments.
@@ -70,7 +70,7 @@ class _LanesModel(models.PrimitiveModel):
 
 
 def _operator(symbol, lanes, instruction) -> None:
-    """Give ``symbol`` a meaning for two values of type ``lanes``."""
+    """Define ``symbol`` for two values of type ``lanes``."""
 
     @infer_global(symbol)
     class _Signature(ConcreteTemplate):
@@ -102,15 +102,15 @@ for _symbol, _instruction in (
 
 
 def call_llvm(builder, name, result, *args):
-    """Return what a function of LLVM returns."""
+    """Return the result of a function of LLVM."""
     kind = ir.FunctionType(result, [arg.type for arg in args])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
 
 
 def instruction(sign):
-    """Make an intrinsic of a function that writes its code, given a builder and LLVM values.
+    """Make an intrinsic from a function that generates its code from a builder and LLVM values.
 
-    ``sign`` is its signature, or returns that for the types of its arguments, None for others.
+    ``sign`` is its signature, or a function from argument types to it, or to None.
     """
 
     def make(write):
@@ -118,7 +118,7 @@ def instruction(sign):
             value = write(builder, *args)
             return context.get_dummy_value() if value is None else value
 
-        @wraps(write)  # numba reads from it how many arguments there are
+        @wraps(write)  # numba reads the number of arguments from it
         def typed(typingctx, *kinds):
             signed = sign(*kinds) if callable(sign) else sign
             return None if signed is None else (signed, codegen)
@@ -165,10 +165,10 @@ def lane_numbers(builder):
 def pointer(typingctx, array):
     """Return the address of a contiguous array's first entry, for `load` and `at`.
 
-    Arrays handed to a compiled function are counted (an atomic step each) whenever they are handed
-    on; in the innermost loops that costs more than the arithmetic. Addresses are not counted, so
-    the array must outlive them: take them from the arguments of the outermost kernel, or end the
-    use of an array made here by `keep`.
+    Arrays passed to a compiled function are reference-counted (an atomic step) each time they are
+    passed on; in inner loops that costs more than the arithmetic. Addresses are not counted, so the
+    array must outlive them: take them from the arguments of the outermost kernel, or call `keep`
+    after the last use of an array made there.
     """
     if not (isinstance(array, types.Array) and array.layout == "C"):
         return None
@@ -181,11 +181,11 @@ def pointer(typingctx, array):
 
 @instruction(lambda array: types.none(array) if isinstance(array, types.Array) else None)
 def keep(builder, array):
-    """Do nothing: an array is freed after its last use; its addresses are none, and this is one."""
+    """Do nothing: this counts as a use, so that the array is not freed before; addresses do not."""
 
 
 def _without_owner(context, builder, kind, value):
-    """Return a value with the owner of each array in it left out."""
+    """Return a value without the owners of the arrays in it."""
     if isinstance(kind, types.Array):
         array = context.make_array(kind)(context, builder, value)
         array.meminfo = cgutils.get_null_value(array.meminfo.type)
@@ -200,9 +200,9 @@ def _without_owner(context, builder, kind, value):
 
 @intrinsic
 def uncounted(typingctx, value):
-    """Return an array, or a tuple with arrays in it, whose references are not counted.
+    """Return an array, or a tuple with arrays, whose references are not counted.
 
-    The arrays must outlive it, as they must outlive a `pointer`.
+    The arrays must outlive it, as with `pointer`.
     """
 
     def codegen(context, builder, sig, args):
@@ -289,7 +289,7 @@ def _lanes_pointer(context, builder, sig, args, lanes):
 
 @intrinsic
 def load(typingctx, container, start):
-    """Return entries start … start + 15 of a contiguous array, or of what an address points to."""
+    """Return entries start … start + 15 of a contiguous array, or from an address."""
     lanes = _lanes_of(container)
     if lanes is None:
         return None
@@ -322,7 +322,7 @@ def load_floats(typingctx, address, start):
 def gather_floats(builder, address, places):
     """Return the sixteen float32 at the given places behind an address.
 
-    One load a lane: the processors' own gathering instructions are no faster, and some are slower.
+    One load per lane: the processors' gather instructions are no faster, and some are slower.
     """
     lanes = ir.Constant(_LLVM["float32"], ir.Undefined)
     for lane in range(LANES):
@@ -368,7 +368,7 @@ def holds_everywhere(builder, condition):
 
 @instruction(lambda _, a: a(_ELEMENTS[a], a) if a in _ELEMENTS else None)
 def after(builder, first, a):
-    """Return ``first`` and then all lanes but the last one."""
+    """Return ``first``, followed by all lanes except the last one."""
     front = builder.insert_element(ir.Constant(a.type, ir.Undefined), first, ir.Constant(_INT, 0))
     return builder.shuffle_vector(a, front, _order(LANES, *range(LANES - 1)))
 
@@ -381,7 +381,7 @@ def last(builder, a):
 
 @instruction(lambda a, b: a(a, b) if a == b and isinstance(a, Lanes) else None)
 def last_and(builder, a, b):
-    """Return the last lane of ``a`` and then all lanes of ``b`` but the last one."""
+    """Return the last lane of ``a``, followed by all lanes of ``b`` except the last one."""
     return builder.shuffle_vector(a, b, _order(*range(LANES - 1, 2 * LANES - 1)))
 
 
@@ -468,19 +468,19 @@ def _prefetch(builder, address, nearness):
 
 @instruction(types.none)
 def prefetch(builder, address):
-    """Ask for the cache line at an address, to be read soon; any address is allowed."""
+    """Prefetch the cache line at an address; any address is allowed."""
     _prefetch(builder, address, 3)
 
 
 @instruction(types.none)
 def prefetch_stream(builder, address):
-    """Ask for a cache line of a long stream, far ahead: into the second cache."""
+    """Prefetch a cache line of a long stream, far ahead, into the L2 cache."""
     _prefetch(builder, address, 2)
 
 
 @instruction(types.uint64(types.float32))
 def float_bits(builder, value):
-    """Return the bits of a float32 as a uint64; of floats not below 0 they rise as the floats."""
+    """Return the bits of a float32 as a uint64; those of non-negative floats sort as these."""
     return builder.zext(builder.bitcast(value, _INT), _LONG)
 
 
@@ -491,7 +491,7 @@ def float_of_bits(builder, bits):
 
 
 def _lanes_in(bits: int) -> int:
-    """Return the numbers of the lanes in a set of eight, rising, a byte each, then zeros."""
+    """Return the numbers of the set lanes among eight, ascending, a byte each, then zeros."""
     lanes = [lane for lane in range(HALF) if bits >> lane & 1]
     return sum(lane << 8 * i for i, lane in enumerate(lanes))
 
@@ -509,9 +509,9 @@ _FLOATS_AT = types.CPointer(types.float32)
     )
 )
 def append_less(builder, numbers, place, a, b, scale, first):
-    """Write first + l for every l < HALF where a[l] < b[l]·scale; return the place behind the last.
+    """Write first + l for every l < HALF where a[l] < b[l]·scale; return the end.
 
-    ``numbers``, ``a``, and ``b`` are addresses. Up to SPARE places behind the one returned are
+    ``numbers``, ``a``, and ``b`` are addresses. Up to SPARE places after the end are
     overwritten.
     """
     orders = cgutils.global_constant(builder.module, "lane_orders", _ORDERS)
@@ -543,7 +543,7 @@ def append_less(builder, numbers, place, a, b, scale, first):
     )
 )
 def lower(builder, address, place, value):
-    """Put an integer at ``place`` behind an address if it is less than what is there."""
+    """Write an integer to ``place`` behind an address if it is less than the present one."""
     target = builder.gep(address, [place])
     present = builder.load(target)
     smaller = builder.icmp_signed("<", value, present)

@@ -1,7 +1,7 @@
 """Band tables, compiled.
 
-- `tables`: built, merged, looked up
-- `probe`: deepest prefixes first, until the recall is proven
+- `tables`: build, merge and look up sorted tables
+- `probe`: probe the deepest prefixes first, until the recall is proven
 - `connect`: groups from one table
 - `gather`: candidates by depth
 - `bucket_join`: pairs that share a bucket

@@ -1,8 +1,8 @@
-"""Rows that share a band with queries, where the samples of all keys are cut into bands anew.
+"""Rows that share a band with queries, with the samples of all keys divided into new bands.
 
-A key of a table has the samples of one band. The keys of a row side by side are its code, and the
-bands here are of any other number of samples, one behind the other: no sample is left over, and
-their number fits one least score. The queries are put into buckets, and the rows pass by.
+A key of a table has the samples of one band. The concatenated keys of a row are its code. It is
+divided into bands of another width, chosen for one minimum score; no sample is left over. The
+queries are put into buckets, and the rows are looked up one by one.
 """
 
 from typing import Any, NamedTuple
@@ -22,29 +22,29 @@ _ONE = np.uint64(1)
 
 
 class BandShape(NamedTuple):
-    """How codes are cut into bands."""
+    """How codes are divided into bands."""
 
-    depths: int  # samples of a key
+    depths: int  # samples per key
     bits: int  # of a sample
-    width: int  # samples of a band, no more than of a key
+    width: int  # samples per band, at most those of a key
     bands: int
 
 
 class Buckets(NamedTuple):
-    """Queries by the buckets that their bands hash to."""
+    """Queries by the buckets of their bands' hashes."""
 
     starts: Int32s  # (bands, 2^b + 1)
-    queries: Int32s  # (bands, m): of each bucket in rising order
-    filters: UInt64s  # (bands, 2^(b + 4) / 64): bits of the hashes that there are
+    queries: Int32s  # (bands, m): ascending within a bucket
+    filters: UInt64s  # (bands, 2^(b + 4) / 64): bits of the hashes that occur
 
 
 class _Place(NamedTuple):
-    """Where a band lies in a code: in one key, or at its end and at the start of the next one."""
+    """The place of a band in a code: in one key, or at its end and the start of the next one."""
 
     word: int
     next: int
     left: np.uint64  # bits of the first key before the band
-    right: np.uint64  # bits of that key that do not belong to it, in all
+    right: np.uint64  # all bits of that key outside of the band
     rest: np.uint64  # bits of the band in the next key
 
 
@@ -62,7 +62,7 @@ def _place(band: int, shape: BandShape) -> _Place:
 
 @inlined
 def _band(codes: Any, row: Any, place: Any) -> Any:
-    """Return the bits of a band of a vector, by the codes of many."""
+    """Return the bits of a band of a vector, from the codes of many vectors."""
     found = (codes[place.word, row] << place.left) >> place.right
     if place.rest > np.uint64(0):
         more = codes[place.next, row] >> (np.uint64(64) - place.rest)
@@ -72,7 +72,7 @@ def _band(codes: Any, row: Any, place: Any) -> Any:
 
 @inner
 def _shift(size: int) -> np.uint64:
-    """Return by how many bits a hash is shifted to be one of ``size``, a power of two."""
+    """Return the shift that maps a hash to ``size`` values, a power of two."""
     shift = 64
     while size > 1:
         size //= 2
@@ -120,10 +120,10 @@ def join_buckets(
 ) -> tuple[int, int, int]:
     """List queries and permitted rows that share a band, as query * 2^32 + row.
 
-    asked, codes (keys, m), (keys, n): of queries and rows.
-    first, last: which rows. The work stops when ``out`` is full, and can go on from a row and a
-        place in its bucket: ``first`` and 0 at the start.
-    Returns pairs written, and where to go on: ``last`` when all is done.
+    asked, codes (keys, m), (keys, n): codes of queries and of rows.
+    first, last: range of rows. The work stops when ``out`` is full, and can continue from a row and
+        a place in its bucket: ``first`` and 0 at the start.
+    Returns pairs written, and where to continue: ``last`` when all is done.
     """
     buckets, shape = Buckets(*buckets), BandShape(*shape)
     shift = _shift(buckets.starts.shape[1] - 1)

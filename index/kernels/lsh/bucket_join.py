@@ -43,9 +43,9 @@ def join_table(
 ) -> tuple[int, int, int]:
     """List pairs of rows that share a bucket and score at least ``threshold``.
 
-    The work stops when the output is full, and can go on from place ``first`` of the table and its
-    next partner, at place ``partner`` (0: the next one).
-    Returns pairs written, and where to go on; first is n when all is done.
+    The work stops when the output is full, and can continue from place ``first`` of the table, with
+    the partner at place ``partner`` (0: the next one).
+    Returns pairs written, and where to continue; first is n when all is done.
     """
     table, rows, out = SortedTable(*table), Rows(*rows), RowPairs(*out)
     keys, key_rows, shift = table.keys, table.rows, table.shift
@@ -64,7 +64,7 @@ def join_table(
         if permitted[a] != 0:
             while other < n and ((keys[place] ^ keys[other]) >> shift) == 0:
                 b = np.int64(key_rows[other])
-                # GMM is at most the lesser norm over the greater.
+                # GMM is at most the smaller norm divided by the greater.
                 near = min(norms[a], norms[b]) >= threshold * max(norms[a], norms[b])
                 if near and permitted[b] != 0:
                     if width > 0:
@@ -100,11 +100,11 @@ def join_block(
     right: int,
     out: RowPairs,
 ) -> tuple[int, int, int]:
-    """List pairs of a dense row in [first, last) and a later one that score ``threshold`` or more.
+    """List pairs of a dense row in [first, last) and a later one that score at least ``threshold``.
 
-    The block's rows stay in cache while all rows after them pass by. The work stops when the
-    output is full, and can go on from the pair ``left``, ``right``: first, first + 1 at the start.
-    Returns pairs written, and where to go on; right is n when all is done.
+    The block's rows stay in cache while all later rows are read. The work stops when the output
+    is full, and can continue from the pair ``left``, ``right``: first, first + 1 at the start.
+    Returns pairs written, and where to continue; right is n when all is done.
     """
     rows, out = Rows(*rows), RowPairs(*out)
     norms = rows.norms
@@ -118,7 +118,7 @@ def join_block(
         if permitted[b] != 0:
             address = offset(data, b * width)
             while a < min(last, b):
-                # GMM is at most the lesser norm over the greater.
+                # GMM is at most the smaller norm divided by the greater.
                 near = min(norms[a], norms[b]) >= threshold * max(norms[a], norms[b])
                 if near and permitted[a] != 0:
                     score = dense_score_within(
@@ -137,7 +137,7 @@ def join_block(
 
 @kernel
 def exact_pairs(queries: Rows, a: Int64s, rows: Rows, b: Int64s, out: Float64s) -> None:
-    """Write the (p,) float64 GMM of pairs, best with those of the same query side by side."""
+    """Write the (p,) float64 GMM of pairs; fastest if pairs of one query are consecutive."""
     queries, rows = Rows(*queries), Rows(*rows)
     start = 0
     for end in range(1, a.shape[0] + 1):

@@ -15,11 +15,11 @@ _ROUNDED = 1.00001
 
 
 class Bucket(NamedTuple):
-    """Room for a bucket that `connect_buckets` looks at; as many places as rows."""
+    """Memory for one bucket in `connect_buckets`; as many places as rows."""
 
-    labels: Int32s  # rows of one label are connected
-    leaders: Int64s  # places of rows that stand for others, in a wide bucket
-    near: Int64s  # places of the rows that one row is compared with
+    labels: Int32s  # rows with equal labels are connected
+    leaders: Int64s  # places of rows that represent others, in a wide bucket
+    near: Int64s  # places of the rows that a row is compared with
     rows: Int64s  # and these rows
     scores: Float64s
 
@@ -34,7 +34,7 @@ def _connect(
     out: RowPairs,
     found: int,
 ) -> int:
-    """Append the pairs that connect the rows of a bucket; return how many there are now."""
+    """Append the pairs that connect the rows of a bucket; return the new number of pairs."""
     norms, labels, leaders = rows.norms, room.labels, room.leaders
     n = key_rows.shape[0]
     count = 0
@@ -45,7 +45,7 @@ def _connect(
         for place in range(compared):
             j = leaders[place] if n > wide else i + 1 + place
             b = np.int64(key_rows[j])
-            # GMM is at most the lesser norm over the greater.
+            # GMM is at most the smaller norm divided by the greater.
             near = min(norms[a], norms[b]) * _ROUNDED >= threshold * max(norms[a], norms[b])
             if near and labels[j] != labels[i]:
                 room.near[size] = j
@@ -82,16 +82,16 @@ def connect_buckets(
     wide: int,
     out: RowPairs,
 ) -> tuple[int, int, int]:
-    """List pairs that connect rows of equal keys, as far as they are not connected already.
+    """List pairs that connect rows with equal keys that are not connected already.
 
     Each pair has a float64 GMM of at least ``threshold``. A bucket of n rows gives fewer than n
-    pairs. In one of more than ``wide`` rows each row is compared with at most ``wide`` others that
-    stand for the rest.
+    pairs. If it has more than ``wide`` rows, each row is compared with at most ``wide`` others that
+    represent the rest.
 
-    keys, key_rows: (n,), keys rising.
-    roots: rows with one number are connected.
+    keys, key_rows: (n,), keys ascending.
+    roots: rows with equal numbers are connected.
     out: room for n.
-    Returns pairs written, how many buckets were wide, and where the longest of these begins.
+    Returns pairs written, the number of wide buckets, and where the longest of these begins.
     """
     rows, out = Rows(*rows), RowPairs(*out)
     n = keys.shape[0]
@@ -125,7 +125,7 @@ def connect_buckets(
 
 @inner
 def _room(size: int) -> Bucket:
-    """Return room for a bucket of so many rows."""
+    """Return memory for a bucket of ``size`` rows."""
     return Bucket(
         np.empty(size, np.int32),
         np.empty(size, np.int64),
@@ -137,7 +137,7 @@ def _room(size: int) -> Bucket:
 
 @kernel
 def unite(roots: Int32s, a: Int32s, b: Int32s) -> None:
-    """Connect rows by pairs: ``roots`` then has for each row the first one it is connected with."""
+    """Connect rows by pairs: ``roots`` then has the first connected row of each row."""
     for i in range(a.shape[0]):
         x, y = a[i], b[i]
         while roots[x] != x:

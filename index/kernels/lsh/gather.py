@@ -1,8 +1,8 @@
-"""Candidates out of prefix-ordered tables: rows that share the deepest prefixes come first.
+"""Candidates from prefix-ordered tables: rows that share the deepest prefixes come first.
 
-Depth by depth, and at each depth table by table, the rows of the query's bucket are gathered that
-have not been seen, until there are as many as wanted. A bucket is always finished, so what is
-found does not depend on how rows are split into segments.
+Depth by depth, and at each depth table by table, new rows of the query's bucket are collected until
+there are enough. A bucket is always completed, so the result does not depend on how rows are
+divided into segments.
 
 Source: [FOREST].
 """
@@ -28,9 +28,9 @@ def gather(
 ) -> tuple[int, int, int]:
     """Gather permitted rows for one query by its (L,) keys, from ``depths`` up.
 
-    visited (n / 64, rounded up): written on. out (n,): rows in the order they are gathered in.
-    Returns how many came before the last bucket, how many with it, and the depth of that bucket: 0
-    when all tables are exhausted.
+    visited (n / 64, rounded up): overwritten. out (n,): rows in order of collection.
+    Returns the number of rows before the last bucket, the number with it, and the depth of that
+    bucket: 0 if all tables are exhausted.
     """
     segments = TableSegments(*segments)
     addresses = segments.addresses

@@ -1,15 +1,15 @@
-"""Probing prefix-ordered tables, deepest prefixes first, until the recall asked for is proven.
+"""Probe prefix-ordered tables, deepest prefixes first, until the requested recall is proven.
 
-A band of d samples matches with probability p^d, p(s) = s + (1 - s)·floor the chance that one
-kept sample matches (floor = 2^-b of hashed samples). After depth d in j of L tables and d + 1 in
-the others an item of similarity s is still unseen with probability
+A band of d samples matches with probability p^d. p(s) = s + (1 - s)·floor is the probability that
+one stored sample matches (floor = 2^-b of hashed samples). After depth d in j of L tables and
+d + 1 in the others, an item of similarity s is still unseen with probability
 
     miss(s) = (1 - p^d)^j (1 - p^(d+1))^(L-j).
 
 The search stops when the mean of miss over the ``limit`` best hits so far is at most 1 - recall.
-The i-th best hit found is never better than the i-th best item, so the rule never stops before the
-step at which the same mean over the *true* hits falls below 1 - recall; that step does not depend
-on the hash, and by then at least the recall asked for is found in the mean, for any data.
+The i-th best hit found is never better than the i-th best item. So the rule never stops before the
+step at which this mean over the *true* hits falls below 1 - recall. That step does not depend on
+the hash, and by then the requested recall is reached in the mean, for any data.
 
 Source: [PUFF] (stop rule), [FOREST] (shrinking prefixes); theory of banding.
 """
@@ -51,11 +51,11 @@ class Rule(NamedTuple):
 
     depths: int  # greatest depth of a key
     tables: int  # L
-    step: int  # samples that one unit of depth stands for
-    floor: float  # chance that a kept sample of unrelated vectors matches
+    step: int  # samples per unit of depth
+    floor: float  # probability that stored samples of unrelated vectors match
     allowed: float  # 1 - recall
     min_score: float
-    slack: float  # float32 scores so far below ``min_score`` are kept: exact ones may reach it
+    slack: float  # float32 scores this far below ``min_score`` are kept: exact ones may reach it
 
 
 @inner
@@ -83,9 +83,9 @@ def _miss(score: float, rule: Rule, depth: int, done: int) -> float:
 def rule_holds(scores: Float32s, size: int, rule: Rule, depth: int, done: int) -> bool:
     """Return whether the mean of miss over the best hits is at most ``allowed``.
 
-    ``done`` tables are finished at ``depth``, the others at depth + 1. Places not filled are
-    charged as items of similarity ``rule.min_score``; where that is 0 there are items to fill them,
-    and the search goes on.
+    ``done`` tables are finished at ``depth``, the others at depth + 1. Unfilled places count as
+    items of similarity ``rule.min_score``; if that is 0, there are items to fill them, and the
+    search continues.
     """
     limit = scores.shape[0]
     budget = rule.allowed * limit
@@ -103,7 +103,7 @@ def rule_holds(scores: Float32s, size: int, rule: Rule, depth: int, done: int) -
 
 @inner
 def mean_miss(scores: Float64s, size: int, rule: Rule, depth: int, done: int) -> float:
-    """Return the mean of miss over the hits found, or of the least one wanted; see `rule_holds`."""
+    """Return the mean of miss over the hits found, or of the minimum score; see `rule_holds`."""
     if size == 0:
         return _miss(rule.min_score, rule, depth, done) if rule.min_score > 0.0 else 1.0
     missed = 0.0
@@ -113,26 +113,26 @@ def mean_miss(scores: Float64s, size: int, rule: Rule, depth: int, done: int) ->
 
 
 class ProbeRequests(NamedTuple):
-    """What m queries ask of the tables."""
+    """What m queries request from the tables."""
 
     keys: UInt64s  # (m, L)
     skip: Int64s  # (m,): a row that a query must not return, or -1
-    scan_nanoseconds: Float64s  # (m,): what a scan for each query would take
+    scan_nanoseconds: Float64s  # (m,): time of a scan for each query
 
 
 class ProbeHits(NamedTuple):
-    """Room for what probing finds for m queries."""
+    """Memory for the results of probing for m queries."""
 
-    scores: Float64s  # (m, limit): exact, falling; equal scores by rising row
+    scores: Float64s  # (m, limit): exact, falling; equal scores by ascending row
     rows: Int64s  # (m, limit)
     sizes: Int64s  # (m,)
     counters: Int64s  # (m, COUNTERS)
-    recall: Float64s  # (m,): expected share of items as similar as the hits that was found
+    recall: Float64s  # (m,): expected share found of the items as similar as the hits
 
 
 @inner
 def _depth_needed(scores: Float32s, size: int, rule: Rule, depth: int) -> int:
-    """Return the depth at which the rule will hold if no better hit turns up; 0 for none."""
+    """Return the depth at which the rule will hold if no better hit is found; 0 for none."""
     needed = depth - 1
     while needed > 0 and not rule_holds(scores, size, rule, needed, rule.tables):
         needed -= 1
@@ -141,7 +141,7 @@ def _depth_needed(scores: Float32s, size: int, rule: Rule, depth: int) -> int:
 
 @inner
 def _grows_beyond(spent: float, growth: float, depths: int, scan_nanoseconds: float) -> bool:
-    """Return whether further depths will take longer than a scan, each ``growth`` times more."""
+    """Return whether further depths, each ``growth`` times longer, will exceed a scan's time."""
     if spent <= _TRIAL * scan_nanoseconds:
         return False
     return bool(spent * (growth**depths - 1.0) > scan_nanoseconds)
@@ -149,7 +149,7 @@ def _grows_beyond(spent: float, growth: float, depths: int, scan_nanoseconds: fl
 
 @inner
 def _longest(indptr: Int64s) -> int:
-    """Return the entries of the longest compressed row."""
+    """Return the number of entries of the longest compressed row."""
     longest = 0
     for m in range(indptr.shape[0] - 1):
         longest = max(longest, indptr[m + 1] - indptr[m])
@@ -167,7 +167,7 @@ def probe(
     rule: Rule,
     out: ProbeHits,
 ) -> None:
-    """Search tables for every query; leave to a scan what a scan does sooner."""
+    """Search tables for every query; leave queries to a scan if that is faster."""
     queries, requests, rows = Rows(*queries), ProbeRequests(*requests), Rows(*rows)
     segments, rule, out = TableSegments(*segments), Rule(*rule), ProbeHits(*out)
     addresses, bits = segments.addresses, segments.bits
@@ -206,7 +206,7 @@ def probe(
         while depth > 0:
             shift = np.uint64(64 - depth * bits)
             done = 0
-            # Until a better hit turns up, no check before the last table's can succeed either.
+            # Without a better hit, no check before that of the last table can succeed either.
             hopeful = rule_holds(scores, size, rule, depth, tables)
             while done < tables:
                 key = sought[done]
@@ -256,8 +256,8 @@ def probe(
                     break
             if answered or depth == 1 or done < tables:
                 break
-            # What will the depth cost that is needed if no better hit turns up? Only live rows are
-            # counted, so that deleted ones change no answer.
+            # Cost of the depth needed if no better hit is found. Only live rows are counted, so
+            # that deleted ones change no answer.
             needed = _depth_needed(scores, size, rule, depth)
             if needed == 0 and (size == limit or min_score > 0.0):
                 break

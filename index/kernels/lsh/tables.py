@@ -1,7 +1,7 @@
 """Hash tables as sorted arrays: build, merge, and find a key's place.
 
-A table holds its keys in rising order, and the row of each. The first sample of a band sits in a
-key's highest bits, so all rows that share the first d samples with a query are neighbours.
+A table has its keys in ascending order, with the row of each. The first sample of a band is in a
+key's highest bits, so all rows that share the first d samples with a query are consecutive.
 
 Source: [FOREST] (prefix-ordered hash tables).
 """
@@ -19,7 +19,7 @@ from gcws_search.index.kernels.ordering.keys import merge, sort_keys
 class SortedTable(NamedTuple):
     """One table of n rows."""
 
-    keys: UInt64s  # (n,): rising
+    keys: UInt64s  # (n,): ascending
     rows: Int32s  # (n,)
     shift: np.uint64  # keys that agree above this many low bits share a bucket
 
@@ -27,8 +27,8 @@ class SortedTable(NamedTuple):
 class TableSegments(NamedTuple):
     """Tables of all rows, in segments."""
 
-    # (s, 6): addresses of the (L, count) keys and rows of each segment, its count, and what only a
-    # graph looks at.
+    # (s, 6): addresses of the (L, count) keys and rows of each segment, its count, and fields that
+    # only the graph reads.
     addresses: Int64s
     bits: int  # bits of a key per unit of depth
 
@@ -66,7 +66,7 @@ def merge_tables(
     out_keys: UInt64s,
     out_rows: Int32s,
 ) -> None:
-    """Merge two sets of sorted (L, n) tables; among equal keys those of ``a`` come first."""
+    """Merge two sets of sorted (L, n) tables; of equal keys those of ``a`` come first."""
     for t in range(first_table, last_table):
         merge(keys_a[t], rows_a[t], keys_b[t], rows_b[t], out_keys[t], out_rows[t])
 
@@ -75,7 +75,7 @@ def merge_tables(
 def renumber_tables(
     keys: UInt64s, rows: Int32s, new_rows: Int64s, out_keys: UInt64s, out_rows: Int32s
 ) -> None:
-    """Copy tables, giving rows their new numbers and leaving out those that have none, -1."""
+    """Copy tables with the new numbers of rows, leaving out rows whose new number is -1."""
     for table in range(keys.shape[0]):
         place = 0
         for i in range(keys.shape[1]):
@@ -90,7 +90,7 @@ def renumber_tables(
 def gather_keys(
     keys: UInt64s, rows: Int32s, places: Int32s, first_table: int, last_table: int, out: UInt64s
 ) -> None:
-    """Write the keys of rows that have a place among (n,) ``places``, not -1, into (k, L) keys."""
+    """Write the keys of the rows whose place among (n,) ``places`` is not -1, into (k, L) keys."""
     for table in range(first_table, last_table):
         for i in range(keys.shape[1]):
             place = places[rows[table, i]]
@@ -100,9 +100,9 @@ def gather_keys(
 
 @inner
 def find_places(keys: Any, count: int, sought: UInt64s, out: Int64s) -> None:
-    """Write where each sought key would be inserted into its table (before equal keys).
+    """Write the insertion place of each sought key in its table (before equal keys).
 
-    All tables are searched in step, so that their cache misses overlap. ``keys`` is the address of
+    All tables are searched in lockstep, so that cache misses overlap. ``keys`` is the address of
     (L, count) keys; ``sought`` and ``out`` are (L,).
     """
     tables = sought.shape[0]

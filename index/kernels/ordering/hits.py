@@ -1,7 +1,7 @@
-"""The best hits so far: a heap with the worst hit on top, or a list of all; hits by exact score.
+"""The best hits so far: a heap with the worst hit on top, or a list of all hits; exact ranking.
 
-A hit is better when its score is higher, and among equal scores when its row is lower, so the kept
-hits do not depend on the order in which rows were seen.
+A hit is better if its score is higher, and among equal scores if its row is lower. So the result
+does not depend on the order of the rows.
 """
 
 from typing import NamedTuple
@@ -15,9 +15,9 @@ from gcws_search.index.kernels.compiling import inner
 class Heaps(NamedTuple):
     """The best hits so far of m queries, a heap of k places for each."""
 
-    scores: Float32s  # (m, k): (m, 0) for lists: each row that scores enough is added as it comes
+    scores: Float32s  # (m, k); (m, 0) for lists, which add each row that scores enough
     rows: Int64s  # (m, k)
-    sizes: Int64s  # (m,): hits held
+    sizes: Int64s  # (m,): number of hits
 
 
 class Heap(NamedTuple):
@@ -47,7 +47,7 @@ def empty_lists(count: int, places: int) -> Heaps:
 
 @inner
 def threshold(scores: Float32s, size: int, min_score: np.float32) -> np.float32:
-    """Return the score from which on a heap of ``size`` hits takes another, or a list does."""
+    """Return the score from which a heap of ``size`` hits, or a list, accepts a hit."""
     return max(scores[0], min_score) if 0 < size == scores.shape[0] else min_score
 
 
@@ -62,7 +62,7 @@ def _worse(
 def push(scores: Float32s, rows: Int64s, size: int, score: np.float32, row: int | np.int64) -> int:
     """Offer one hit to a heap or a list, written in place; return the new size.
 
-    A full heap drops this hit or its worst. A list, which has no ``scores``, takes all.
+    A full heap drops its worst hit, or this one. A list, which has no ``scores``, takes all.
     """
     if size < scores.shape[0]:
         child = size
@@ -109,10 +109,10 @@ def rank(
     is_nearly_sorted: bool,
     out: Float64s,
 ) -> int:
-    """Sort hits by falling score, equal scores by rising row, and drop those below ``min_score``.
+    """Sort hits by falling score, equal scores by ascending row; drop those below ``min_score``.
 
     ``exact`` has the scores of the first ``size`` rows; these are sorted in place, and the scores
-    written to ``out`` in their new order. Returns how many hits are left.
+    are written to ``out`` in the new order. Returns the number of remaining hits.
     """
     count = 0
     for i in range(size):
@@ -121,7 +121,7 @@ def rank(
             rows[count] = rows[i]
             count += 1
     gap = 1 if is_nearly_sorted else count // 2
-    while gap > 0:  # Shell sort: short lists, mostly
+    while gap > 0:  # Shell sort, because lists are mostly short
         for i in range(gap, count):
             score = out[i]
             row = rows[i]

@@ -1,4 +1,4 @@
-"""Sorting 64-bit keys with the rows that belong to them; pairs of rows as such numbers, merged."""
+"""Sort 64-bit keys with their rows; merge pairs of rows as such numbers."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ _MAX_INSERTED = 128
 
 @inner
 def sort_by_gaps(keys: UInt64s, rows: Int32s, count: int) -> None:
-    """Sort the first ``count`` keys with their rows, rising, equal keys by row (Shellsort)."""
+    """Sort the first ``count`` keys with their rows, ascending, equal keys by row (Shellsort)."""
     gap = 1
     while gap < count // 3:
         gap = 3 * gap + 1
@@ -38,7 +38,7 @@ def sort_by_gaps(keys: UInt64s, rows: Int32s, count: int) -> None:
 
 @inner
 def insert_keys(keys: UInt64s, rows: Int32s) -> None:
-    """Sort few keys with their rows in place, rising; equal keys keep their order."""
+    """Sort a few keys with their rows in place, ascending; stable."""
     for i in range(1, keys.shape[0]):
         key = keys[i]
         row = rows[i]
@@ -53,7 +53,7 @@ def insert_keys(keys: UInt64s, rows: Int32s) -> None:
 
 @kernel
 def sort_keys(keys: UInt64s, rows: Int32s, spare_keys: UInt64s, spare_rows: Int32s) -> None:
-    """Sort keys with their rows in place, rising; equal keys keep their order."""
+    """Sort keys with their rows in place, ascending; stable."""
     n = keys.shape[0]
     if n <= _MAX_INSERTED:
         insert_keys(keys, rows)
@@ -68,7 +68,7 @@ def sort_keys(keys: UInt64s, rows: Int32s, spare_keys: UInt64s, spare_rows: Int3
     target_keys, target_rows = spare_keys, spare_rows
     for p in range(_PASSES):
         shift = np.uint64(p * _DIGIT_BITS)
-        # A digit that is equal in all keys needs no pass.
+        # If a digit is equal in all keys, no pass is needed.
         if n > 0 and counts[p, np.intp((source_keys[0] >> shift) & mask)] == n:
             continue
         before = np.int64(0)
@@ -92,17 +92,17 @@ def sort_keys(keys: UInt64s, rows: Int32s, spare_keys: UInt64s, spare_rows: Int3
 
 
 class RowPairs(NamedTuple):
-    """Room for pairs of rows."""
+    """Memory for pairs of rows."""
 
-    a: Int32s  # (capacity,): the lesser row of each pair
+    a: Int32s  # (capacity,): the smaller row of each pair
     b: Int32s  # (capacity,): the greater one
 
 
 @kernel
 def keep_new(fresh: UInt64s, known: UInt64s) -> int:
-    """Move to the front of ``fresh``, once each, the numbers that are not known; return how many.
+    """Move the distinct numbers that are not known to the front of ``fresh``; return their number.
 
-    Both rise; ``fresh`` may have repetitions, and is overwritten.
+    Both ascend; ``fresh`` may have repetitions, and is overwritten.
     """
     count = place = 0
     for i in range(fresh.shape[0]):
@@ -121,7 +121,7 @@ def keep_new(fresh: UInt64s, known: UInt64s) -> int:
 def merge(
     a: UInt64s, a_values: AnyArray, b: UInt64s, b_values: AnyArray, out: UInt64s, values: AnyArray
 ) -> None:
-    """Write two rising runs with their values as one, to ``out`` and ``values``; ``a`` first."""
+    """Merge two ascending runs with their values into ``out`` and ``values``; ``a`` first."""
     i = j = 0
     for place in range(out.shape[0]):
         if j == b.shape[0] or (i < a.shape[0] and a[i] <= b[j]):

@@ -1,8 +1,8 @@
-"""Rows in 8 or 16 bits a value, compiled.
+"""Rows with 8 or 16 bits per value, compiled.
 
-- `quantize`: from floats to bytes or int16
+- `quantize`: converts floats to bytes or int16
 - `l1_distance`: sums of absolute differences of bytes
 - `rows`: approximate GMM scores for the graph
-- `scan`: the exact scan by copies in bytes
-- `folded`: the rows that may be near enough, by sums of groups of coordinates in bytes
+- `scan`: the exact scan by byte copies
+- `folded`: rows that may be near enough, by sums of groups of coordinates in bytes
 """

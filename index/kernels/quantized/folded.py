@@ -1,14 +1,14 @@
-"""Which rows may be near enough to a query, by sums of groups of coordinates, a byte each.
+"""Rows that may be near enough to a query, by sums of groups of coordinates, one byte each.
 
-Put the slots of the non-negative form into few groups, and take the sum G of each group. Of two
-vectors, what they share is at most what their groups share: Σ min(ũ, ṽ) ≤ Σ min(G(ũ), G(ṽ)). A
-score of t needs Σ min ≥ t / (1 + t) · (‖ũ‖₁ + ‖ṽ‖₁), so all rows whose groups share less are left
-out, and none that is near enough. Sums are rounded to bytes; what a byte is too small by is added
-up for each vector, and taken off what is needed.
+Divide the slots of the non-negative form into a few groups, with the sum G of each. Two vectors
+share at most what their groups share: Σ min(ũ, ṽ) ≤ Σ min(G(ũ), G(ṽ)). A score of t needs
+Σ min ≥ t / (1 + t) · (‖ũ‖₁ + ‖ṽ‖₁), so rows whose groups share less are excluded, and no row that
+is near enough. Sums are rounded to bytes; the amount by which bytes are too small is added up for
+each vector, and subtracted from the requirement.
 
-Rows lie in blocks of 64, group by group, so that sixty-four sums of minima come about in the bytes
-of one register; they stop at 255, which is never less than what is needed. Rows are in the order of
-norms, so those of a block need about the same.
+Rows are in blocks of 64, group by group, so that the bytes of one register accumulate sixty-four
+sums of minima. They saturate at 255, which is never less than the requirement. Rows are sorted by
+norm, so the rows of a block have similar requirements.
 """
 
 # numba's extension interface is untyped, and its code generators take fixed arguments.
@@ -63,17 +63,17 @@ _VECTOR = ir.VectorType(_BYTE, BLOCK)
 
 
 class FoldedRows(NamedTuple):
-    """Blocks of rows, in steps of one size."""
+    """Blocks of rows, in units of one step."""
 
     codes: UInt8s  # (b, groups, BLOCK)
-    least: Float32s  # (b,): least norm, in steps
+    least: Float32s  # (b,): smallest norm, in steps
     greatest: Float32s  # (b,): greatest norm, in steps
-    errors: Float32s  # (b,): the most that the bytes of a row are too small by, in steps
-    size: int  # rows, without those that fill up the last block
+    errors: Float32s  # (b,): maximum by which a row's bytes are too small, in steps
+    size: int  # number of rows, without the padding of the last block
 
 
 class FoldedQueries(NamedTuple):
-    """Queries by rising norm, in the steps of the rows that they are compared with."""
+    """Queries by ascending norm, in the steps of the rows."""
 
     codes: UInt8s  # (m, groups); m is a multiple of `TOGETHER`
     norms: Float32s  # (m,), in steps
@@ -115,20 +115,20 @@ def _splat(builder, byte):
 
 @instruction(_BYTES(_BYTES, _BYTES, types.uint8))
 def _add_least(builder, sums, rows, byte):
-    """Return the sums with the lesser of each row's byte and another added, up to 255."""
+    """Return the sums plus the smaller of each row's byte and another byte, up to 255."""
     low = call_llvm(builder, "llvm.umin.v64i8", _VECTOR, rows, _splat(builder, byte))
     return call_llvm(builder, "llvm.uadd.sat.v64i8", _VECTOR, sums, low)
 
 
 @instruction(types.uint64(_BYTES, types.uint8))
 def _at_least(builder, sums, byte):
-    """Return a bit for each lane, the lowest for the first one: 1 where it is a byte or more."""
+    """Return one bit per lane, the lowest for the first: 1 if the lane is at least a byte."""
     return builder.bitcast(builder.icmp_unsigned(">=", sums, _splat(builder, byte)), _LONG)
 
 
 @instruction(types.int64(types.uint64))
 def _lowest(builder, bits):
-    """Return the number of the lowest bit that is 1, of those of a number that has one."""
+    """Return the number of the lowest 1 bit of a non-zero number."""
     return call_llvm(builder, "llvm.cttz.i64", _LONG, bits, ir.Constant(ir.IntType(1), 1))
 
 
@@ -139,7 +139,7 @@ def _place(slot: np.uint32) -> np.uint32:
 
 @kernel
 def add_masses(rows: Rows, chosen: Int64s, out: Float64s) -> None:
-    """Add what chosen rows have at each of `PLACES` places, to which slots hash, to ``out``."""
+    """Add the mass of chosen rows at each of `PLACES` places, to which slots hash, to ``out``."""
     rows = Rows(*rows)
     width = rows.dense.shape[1]
     for row in chosen:
@@ -177,9 +177,9 @@ def fold_rows(rows: Rows, chosen: Int64s, group_of: UInt8s, out: Float32s) -> No
 
 @kernel
 def round_sums(sums: Float32s, step: float, codes: UInt8s, errors: Float32s) -> None:
-    """Write (m, groups) sums as bytes, in steps, and (m,) what these are too small by together.
+    """Write (m, groups) sums as bytes, in steps, and (m,) the total by which these are too small.
 
-    What is above 255 steps counts as 255.
+    Sums above 255 steps count as 255.
     """
     for row in range(sums.shape[0]):
         error = 0.0
@@ -220,12 +220,12 @@ def scan_folded(
     query: int,
     out: RowPairs,
 ) -> tuple[int, int, int]:
-    """List pairs of queries and rows that may score ``threshold`` or more, by their places.
+    """List pairs of queries and rows that may score at least ``threshold``, by their places.
 
-    share: t / (1 + t), less what rounding may lose.
-    first, last: which queries; multiples of `TOGETHER`. The work stops when ``out`` may not hold
-    the pairs of the next ones, and can go on from ``block`` and ``query``: 0 and first at the
-    start. Returns pairs written, and where to go on; block is b when all is done.
+    share: t / (1 + t), minus the effect of rounding.
+    first, last: range of queries; multiples of `TOGETHER`. The work stops when ``out`` may not
+    hold the pairs of the next ones, and can continue from ``block`` and ``query``: 0 and first at
+    the start. Returns pairs written, and where to continue; block is b when all is done.
     """
     queries, rows, out = FoldedQueries(*queries), FoldedRows(*rows), RowPairs(*out)
     blocks, groups = rows.codes.shape[0], rows.codes.shape[1]
@@ -244,7 +244,7 @@ def scan_folded(
             own_b = weight * queries.norms[query + 1] - queries.errors[query + 1]
             own_c = weight * queries.norms[query + 2] - queries.errors[query + 2]
             own_d = weight * queries.norms[query + 3] - queries.errors[query + 3]
-            # GMM is at most the lesser norm over the greater.
+            # GMM is at most the smaller norm divided by the greater.
             low = threshold * queries.norms[query]
             high = queries.norms[query + 3] / threshold
             for place in range(block, end):
@@ -279,10 +279,10 @@ def scan_folded(
 
 @kernel
 def keep_near(queries: Rows, rows: Rows, a: Int64s, b: Int64s, threshold: float) -> int:
-    """Move pairs that may score ``threshold`` or more to the front; return how many.
+    """Move pairs that may score at least ``threshold`` to the front; return their number.
 
-    a, b (p,): of ``queries``, those of the same side by side, and of ``rows``. A sparse query is
-    spread over a table, where slots may share a place: its scores are never too small.
+    a, b (p,): of ``queries``, equal ones consecutive, and of ``rows``. A sparse query is spread
+    over a table in which slots may share a place, so its scores are never too small.
     """
     queries, rows = Rows(*queries), Rows(*rows)
     width = rows.dense.shape[1]

@@ -1,8 +1,8 @@
 """Sums of absolute differences, 64 bytes at a time.
 
-A row is an address of bytes, whatever it holds: unsigned bytes, int16 or float32. On x86 the
-processor's own instructions for such sums are asked for (psadbw, pmaddwd); elsewhere LLVM makes
-the best of plain vector code. The sums are whole numbers, so all ways agree.
+A row is an address of bytes that contain unsigned bytes, int16 or float32. On x86, the processor's
+instructions for such sums are used (psadbw, pmaddwd); elsewhere LLVM compiles plain vector code.
+The sums are integers, so all ways agree.
 """
 
 # numba's extension interface is untyped, and its code generators take fixed arguments.
@@ -40,7 +40,7 @@ registers."""
 
 
 _FEATURES = features_here()
-if config.CPU_FEATURES is not None:  # what to compile for is named
+if config.CPU_FEATURES is not None:  # a target is named
     _named = config.CPU_FEATURES.split(",")
     _FEATURES = frozenset(name[1:] for name in _named if name.startswith("+"))
 
@@ -67,7 +67,7 @@ def _part(builder, vector, first, count):
 
 
 def _by_halves(builder, name, kind, x, y):
-    """Return what a function of LLVM returns for the lower and for the upper halves of two."""
+    """Apply a function of LLVM to the lower and to the upper halves of two values."""
     size, count = x.type.count // 2, 2 * kind.count
     halves = [
         call_llvm(
@@ -99,20 +99,20 @@ def _byte_sums(builder, x, y):
 
 @instruction(SUMS())
 def no_sums(builder):
-    """Return eight sums of nothing."""
+    """Return eight zero sums."""
     return ir.Constant(_SUMS, [0] * 8)
 
 
 @instruction(lambda _, a, b, start: SUMS(SUMS, a, b, types.intp))
 def add_byte_differences(builder, sums, a, b, start):
-    """Return the sums with |a − b| of 64 unsigned bytes from ``start`` on added."""
+    """Return the sums plus |a − b| of 64 unsigned bytes from ``start`` on."""
     x, y = _load(builder, a, start, _BYTES), _load(builder, b, start, _BYTES)
     return builder.add(sums, _byte_sums(builder, x, y))
 
 
 @instruction(types.int64(SUMS))
 def total_of_sums(builder, sums):
-    """Return all sums together, as an int64."""
+    """Return the total of all sums, as an int64."""
     return call_llvm(builder, "llvm.vector.reduce.add.v8i64", _LONG, sums)
 
 
@@ -131,9 +131,9 @@ def _eight_totals(builder, registers):
 
 @instruction(FLOATS(*([SUMS] * LANES)))
 def totals_of_sums(builder, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p):  # noqa: E741 (a register a row)
-    """Return float32 lanes, each all sums of one of sixteen rows together.
+    """Return float32 lanes with the total of the sums of each of sixteen rows.
 
-    Sixteen rows cost some forty steps, where `total_of_sums` takes as many for five.
+    Sixteen rows cost about forty steps; `total_of_sums` takes as many for five.
     """
     low = _eight_totals(builder, (a, b, c, d, e, f, g, h))
     high = _eight_totals(builder, (i, j, k, l, m, n, o, p))
@@ -157,7 +157,7 @@ def _short_sums(builder, difference):
 
 @instruction(lambda _, a, b, start: INTS(INTS, a, b, types.intp))
 def add_short_differences(builder, sums, a, b, start):
-    """Return int32 lanes with |a − b| of 32 int16 from byte ``start`` on added.
+    """Return int32 lanes plus |a − b| of 32 int16 from byte ``start`` on.
 
     The differences must fit into an int16.
     """

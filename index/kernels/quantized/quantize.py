@@ -1,8 +1,8 @@
-"""Quantization: dense rows to bytes or int16 of one step, and distances of quantized rows.
+"""Quantization: dense rows to bytes or int16 with one step, and distances of quantized rows.
 
-A scan of copies needs to know how far each is from its row. Say that a value is cut off to what
-bytes reach, and then rounded. Cutting brings no two values farther apart, and what is cut off adds
-up: with c(x) the vector x cut off and x = c(x) + o(x),
+A scan of copies needs the difference between each copy and its row. Suppose that values are
+clipped to the range of bytes, and then rounded. Clipping moves no two values farther apart, and the
+clipped parts add up: with c(x) the clipped vector x and x = c(x) + o(x),
 
     ‖x − y‖₁ = ‖c(x) − c(y)‖₁ + ‖o(x) − o(y)‖₁    for all x and y
 
@@ -27,7 +27,7 @@ compared with."""
 
 @inner(fastmath={"reassoc"})  # sums of float64, in any order
 def _write_copies(rows: Float32s, first: int, out: RowCopies) -> None:
-    """Do what `copy_rows` does."""
+    """Like `copy_rows`."""
     codes, norms, errors, excesses = out.codes, out.norms, out.errors, out.excesses
     step, origin = out.step, out.origin
     inverse = np.float32(1.0 / step)
@@ -54,7 +54,7 @@ def _write_copies(rows: Float32s, first: int, out: RowCopies) -> None:
 
 @kernel
 def copy_rows(rows: Float32s, first: int, out: RowCopies) -> None:
-    """Write the copies of rows, from place ``first`` on."""
+    """Write the copies of rows, from index ``first`` on."""
     _write_copies(rows, first, RowCopies(*out))
 
 
@@ -116,9 +116,9 @@ def distances_of_groups(
     high: np.float32,
     out: Float64s,
 ) -> None:
-    """Write 1 − GMM of (g, width) centres and (g, near, width) rows near to them, all rounded.
+    """Write 1 − GMM of (g, width) centres with (g, near, width) near rows, all rounded.
 
-    step: what one unit stands for; 0 where nothing is rounded. Units beyond low and high are cut.
+    step: value of one unit; 0 for no rounding. Units beyond low and high are clipped.
     """
     unit = np.float32(step)
     for g in range(groups.shape[0]):

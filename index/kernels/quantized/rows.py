@@ -1,13 +1,13 @@
 """Approximate GMM scores for the neighbour graph: of quantized dense rows and of sparse rows.
 
-A dense row is stored as unsigned bytes, as int16, or as float32 (`vectors.quantization` says
-when). All rows of a collection share a step, what one unit stands for, and an origin, the integer
-for 0. So the formula of `kernels.gmm.dense`, on the integers, gives the GMM of the quantized
+A dense row is stored as unsigned bytes, as int16, or as float32 (see `vectors.quantization`). All
+rows of a collection share a step, the value of one unit, and an origin, the integer for 0. So the
+formula of `kernels.gmm.dense`, applied to the integers, gives the GMM of the quantized
 vectors.
 
-Of a sparse query the slots are hashed into a table with many more places than slots. Slots are not
-compared, so two may collide, which can only raise a score. Hits are always scored exactly in the
-end.
+The slots of a sparse query are hashed into a table with many more places than slots. Slots are not
+compared, so two may collide, which can only raise a score. Final scores of hits are always
+exact.
 """
 
 from typing import Any, NamedTuple
@@ -74,21 +74,21 @@ class RowAddresses(NamedTuple):
     kind: Any
     copies: Any  # of uint8: dense rows, ``stride`` bytes each
     stride: Any
-    norms: Any  # of the rows as they are kept here
+    norms: Any  # of the rows in this form
     indptr: Any
     slots: Any
     values: Any
 
 
 class QueryAddresses(NamedTuple):
-    """One vector to be compared with many rows."""
+    """A vector to be compared with many rows."""
 
-    copy: Any  # address of uint8: a dense vector, as the rows are kept
+    copy: Any  # address of uint8: a dense vector in the form of the rows
     norm: Any
-    table: Any  # address of float32: magnitudes of a sparse vector by place; 0 where nothing is
-    shift: Any  # of a slot's hash, to give its place
-    # What the norm lacks because the vector's greatest values have no room in a copy. No row has
-    # greater ones, so that these values add to the union alone.
+    table: Any  # address of float32: magnitudes of a sparse vector by place; 0 for no slot
+    shift: Any  # of a slot's hash, to get its place
+    # Part of the norm that is missing because the vector's greatest values exceed the range of a
+    # copy. No row has greater values, so these add only to the union.
     cut: Any
 
 
@@ -96,14 +96,14 @@ class VectorAddresses(NamedTuple):
     """Dense rows that are not quantized, by address."""
 
     floats: Any
-    codes: Any  # the same as bytes, where all are whole numbers
-    stride: Any  # of these; 0 where there are none
+    codes: Any  # the same as bytes, if all are whole numbers
+    stride: Any  # of the bytes; 0 if there are none
     width: Any  # 0 when sparse
 
 
 @inner
 def vectors_at(addresses: Int64s) -> Any:
-    """Return `VectorAddresses` of what is behind that of `rows_at`: (floats, codes, …)."""
+    """Return `VectorAddresses` from the part after that of `rows_at`: (floats, codes, …)."""
     return VectorAddresses(
         pointer_to_float32(addresses[7]),
         pointer_to_uint8(addresses[8]),
@@ -114,7 +114,7 @@ def vectors_at(addresses: Int64s) -> Any:
 
 @inner
 def rows_at(addresses: Int64s) -> Any:
-    """Return `RowAddresses` of (kind, copies, stride, norms, indptr, slots, values, …)."""
+    """Return `RowAddresses` from (kind, copies, stride, norms, indptr, slots, values, …)."""
     return RowAddresses(
         addresses[0],
         pointer_to_uint8(addresses[1]),
@@ -128,7 +128,7 @@ def rows_at(addresses: Int64s) -> Any:
 
 @inlined
 def _distance(kind: Any, a: Any, b: Any, stride: Any) -> Any:
-    """Return ‖a − b‖₁ of two dense rows, in their own step."""
+    """Return ‖a − b‖₁ of two dense rows, in units."""
     if kind == BYTES:
         sums = no_sums()
         for i in range(0, stride, REGISTER_BYTES):
@@ -162,7 +162,7 @@ def places(longest: int) -> int:
 
 @inner
 def spread_over(table: Any, shift: Any, slots: Any, values: Any, first: int, last: int) -> None:
-    """Write a vector's magnitudes to its places; of two in one place the greater stays."""
+    """Write a vector's magnitudes to its places; of two in one place the greater remains."""
     for i in range(first, last):
         place = np.intp(np.uint32(at(slots, i) * _MULTIPLIER) >> shift)
         put(table, place, max(at(table, place), at(values, i)))
@@ -170,7 +170,7 @@ def spread_over(table: Any, shift: Any, slots: Any, values: Any, first: int, las
 
 @inner
 def clear(table: Any, shift: Any, slots: Any, first: int, last: int) -> None:
-    """Make a table empty again."""
+    """Clear a table."""
     for i in range(first, last):
         put(table, np.intp(np.uint32(at(slots, i) * _MULTIPLIER) >> shift), _ZERO)
 
@@ -202,7 +202,7 @@ def _shared(table: Any, shift: Any, slots: Any, values: Any, first: int, last: i
 
 @inner
 def held_before(rows: Any, row: Any, table: Any) -> Any:
-    """Return what `hold` returned for a row that is still held."""
+    """Return the result of `hold` for a row that is still held."""
     shift = np.uint32(0)
     if rows.kind == SPARSE:
         shift = place_shift(at(rows.indptr, row + 1) - at(rows.indptr, row))
@@ -212,7 +212,7 @@ def held_before(rows: Any, row: Any, table: Any) -> Any:
 
 @inner
 def hold(rows: Any, row: Any, table: Any) -> Any:
-    """Return a row as a query; `release` must follow before the table is used again."""
+    """Return a row as a query; call `release` before the table is used again."""
     if rows.kind == SPARSE:
         first = at(rows.indptr, row)
         last = at(rows.indptr, row + 1)
@@ -222,14 +222,14 @@ def hold(rows: Any, row: Any, table: Any) -> Any:
 
 @inner
 def release(rows: Any, row: Any, query: Any) -> None:
-    """Clear the table that `hold` filled."""
+    """Clear the table that `hold` has filled."""
     if rows.kind == SPARSE:
         clear(query.table, query.shift, rows.slots, at(rows.indptr, row), at(rows.indptr, row + 1))
 
 
 @inlined
 def _of_distance(both: Any, apart: Any, cut: Any) -> Any:
-    """Return the score of two rows by the sum of their norms, their distance, and what was cut."""
+    """Return the score of two rows from the sum of their norms, distance, and cut part."""
     return max((both - apart) / max(both + apart + (cut + cut), _MIN_SUM), _ZERO)
 
 
@@ -242,7 +242,7 @@ def _sparse_score(rows: Any, query: Any, row: Any) -> Any:
 
 @inlined
 def _fetch_again(rows: Any, stride: Any, some: Any, i: Any, last: Any) -> None:
-    """Ask for what the row that is scored a little after the one at ``i`` begins with."""
+    """Prefetch the start of the row that is scored a little after the one at ``i``."""
     row = np.int64(at(some, min(i + _ROWS_AHEAD, last - 1)))
     prefetch(offset(rows.norms, row))
     for byte in range(0, min(stride, _LINES_AHEAD * REGISTER_BYTES), REGISTER_BYTES):
@@ -253,7 +253,7 @@ def _fetch_again(rows: Any, stride: Any, some: Any, i: Any, last: Any) -> None:
 def _score_dense(
     kind: Any, rows: Any, query: Any, stride: Any, some: Any, first: Any, last: Any, out: Any
 ) -> None:
-    """Do what `score_rows` does for dense rows; kind and stride may be known in compiling."""
+    """Like `score_rows`, for dense rows; kind and stride may be compile-time constants."""
     for i in range(first, last):
         row = np.int64(at(some, i))
         _fetch_again(rows, stride, some, i, last)
@@ -266,7 +266,7 @@ def score_rows(rows: Any, query: Any, some: Any, first: Any, last: Any, out: Any
     """Write the quick scores of a query and rows some[first] … some[last - 1], from out[0] on."""
     stride = rows.stride
     if rows.kind == BYTES and stride == REGISTER_BYTES:
-        # Nothing is left of the inner loop: without, searches of 64 bytes a row took 1.03 to 1.06.
+        # Unrolls the inner loop: without, searches of 64 bytes a row took 1.03 to 1.06 as long.
         _score_dense(BYTES, rows, query, REGISTER_BYTES, some, first, last, out)
     elif rows.kind == BYTES and stride == 2 * REGISTER_BYTES:
         _score_dense(BYTES, rows, query, 2 * REGISTER_BYTES, some, first, last, out)
@@ -285,7 +285,7 @@ def score_rows(rows: Any, query: Any, some: Any, first: Any, last: Any, out: Any
 
 @inner
 def fetch_ahead(rows: Any, some: Any, first: Any, last: Any) -> None:
-    """Ask for the first lines of some rows, from ``first`` to ``last - 1``."""
+    """Prefetch the first cache lines of some rows, from ``first`` to ``last - 1``."""
     if rows.kind == SPARSE:
         for i in range(first, last):
             row = np.int64(at(some, i))

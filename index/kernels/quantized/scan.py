@@ -1,16 +1,16 @@
-"""Scanning dense rows by their copies in bytes, and reading only the rows that may be hits.
+"""Scan dense rows by their byte copies, reading only the rows that may be hits.
 
-A copy is off by its error and its excess (`quantize`). With e(x) the error and o(x) the excess,
-the triangle inequality bounds the distance of a query and a row from below:
+A copy differs from its row by its error and its excess (`quantize`). With the error e(x) and the
+excess o(x), the triangle inequality bounds the distance of a query and a row from below:
 
     ‖x − y‖₁ ≥ step · ‖copy(x) − copy(y)‖₁ − e(x) − e(y) + |o(x) − o(y)|
 
-So no row is left out that may be a hit, and the hits are those of `gmm.dense.scan_dense`. A query
-to which bytes say little reads floats for the next tiles, and then tries again.
+So no possible hit is excluded, and the hits are those of `gmm.dense.scan_dense`. If bytes exclude
+few rows for a query, it reads floats for the next tiles, and then tries again.
 
-Copies are read a tile at a time, which stays in cache while all queries pass over it. The copies of
-permitted rows are read and no others. Excesses are rounded to float32. That moves a score by at
-most 2^-23, which `tolerance` of `similarities.gmm` has room for.
+Copies are read in tiles, which stay in cache while all queries use them. Only the copies of
+permitted rows are read. Excesses are rounded to float32. That changes a score by at most 2^-23,
+for which `tolerance` of `similarities.gmm` has room.
 """
 
 from typing import Any, NamedTuple
@@ -58,36 +58,36 @@ _BYTES_AHEAD = 1 << 11
 
 
 class CopyTile(NamedTuple):
-    """Copies of permitted rows that lie near to each other, by address."""
+    """Copies of permitted rows of a part of the collection, by address."""
 
-    codes: Any  # of the copies from the first row of the tile on
-    offsets: Any  # of int64: where each copy begins; those that fill up a block are of any row
-    places: Any  # of int64: rows, counted from the first of the tile
+    codes: Any  # of the copies, starting at the first row of the tile
+    offsets: Any  # of int64: start of each copy; padding of a block may be any row
+    places: Any  # of int64: rows, counted from the first one of the tile
     norms: Any
     errors: Any
     excesses: Any
-    count: int  # rows, without those that fill up
+    count: int  # number of rows, without padding
     dense: Any  # the first row of the tile
-    width: int  # 0 where the codes are the rows
+    width: int  # 0 if the codes are the rows
 
 
 class TileRoom(NamedTuple):
     """Memory for tiles of ``size`` rows, by address."""
 
     size: int
-    offsets: Any  # these two of tiles all of whose rows are permitted
+    offsets: Any  # this and the next one for tiles with all rows permitted
     places: Any
-    some_offsets: Any  # these two of other tiles
+    some_offsets: Any  # this and the next one for other tiles
     some_places: Any
     near: Any  # rows of a tile that may be hits
-    norms: Any  # these three of tiles some of whose rows are permitted
+    norms: Any  # this and the next two for tiles with some rows permitted
     errors: Any
     excesses: Any
     lanes: Any  # two registers of float32
 
 
 class CopiedQuery(NamedTuple):
-    """One vector that is compared with copies, by the address of its own."""
+    """A vector that is compared with copies, by the address of its own copy."""
 
     code: Any
     norm: Any  # of the vector itself
@@ -99,7 +99,7 @@ class CopiedQuery(NamedTuple):
 def tile_room(words: Int64s, floats: Float32s, stride: int) -> TileRoom:
     """Return memory for tiles of t rows.
 
-    words (5, t), floats (3 t + 2 LANES,): must outlive what is returned, and are written on.
+    words (5, t), floats (3 t + 2 LANES,): overwritten; must outlive the result.
     """
     size = words.shape[1]
     for place in range(size):
@@ -139,7 +139,7 @@ def copy_tile(
             codes, room.offsets, room.places, norms, errors, excesses, allowed, dense, width
         )
     count = 0
-    for place in range(last - first if allowed > 0 else 0):  # no branch: it could not be foreseen
+    for place in range(last - first if allowed > 0 else 0):  # a branch would be unpredictable
         put(room.some_places, count, place)
         count += permitted[first + place] != 0
     for i in range(count):
@@ -168,7 +168,7 @@ def copy_tile(
 
 @inlined
 def _eight(query: Any, codes: Any, offsets: Any, stride: Any) -> Any:
-    """Return the sums of eight copies, read side by side: from a cache, as fast as can be."""
+    """Return the sums of eight copies, read in parallel: fastest if they are in cache."""
     a, b, c, d = no_sums(), no_sums(), no_sums(), no_sums()
     e, f, g, h = no_sums(), no_sums(), no_sums(), no_sums()
     row_a, row_b = offset(codes, at(offsets, 0)), offset(codes, at(offsets, 1))
@@ -198,7 +198,7 @@ def _one(query: Any, row: Any, stride: Any) -> Any:
 
 @inlined
 def _eight_in_turn(query: Any, codes: Any, offsets: Any, stride: Any) -> Any:
-    """Return the sums of eight copies, read one after the other: as memory delivers them."""
+    """Return the sums of eight copies, read one after the other: fastest from memory."""
     return (
         _one(query, offset(codes, at(offsets, 0)), stride),
         _one(query, offset(codes, at(offsets, 1)), stride),
@@ -231,7 +231,7 @@ def _distances(query: Any, codes: Any, offsets: Any, stride: Any, alone: Any) ->
 def _list_within_reach(
     query: Any, tile: Any, unit: Any, stride: Any, farthest: Any, alone: Any, room: Any
 ) -> Any:
-    """Do what `within_reach` does; ``alone`` is known in compiling."""
+    """Like `within_reach`; ``alone`` is a compile-time constant."""
     lanes = room.lanes
     excess = splat(query.excess)
     found = 0
@@ -266,9 +266,9 @@ def within_reach(
     alone: Any,
     room: TileRoom,
 ) -> int:
-    """List the rows of a tile that may be within reach of a query in ``near``; return how many.
+    """Write the rows of a tile possibly within reach of a query to ``near``; return their number.
 
-    unit: the step of the copies. farthest: `reach` of the least score wanted.
+    unit: the step of the copies. farthest: `reach` of the minimum score.
     """
     if alone:
         return _list_within_reach(query, tile, unit, stride, farthest, True, room)
@@ -290,7 +290,7 @@ def _offer(
     wanted: HitFilter,
     out: Heaps,
 ) -> np.float32:
-    """Offer rows to the heap of query m; return the least score still wanted."""
+    """Offer rows to the heap of query m; return the new minimum score."""
     scores, hits, size = out.scores[m], out.rows[m], out.sizes[m]
     width, norm = rows.dense.shape[1], queries.norms[m]
     query, data = offset(pointer(queries.dense), m * width), pointer(rows.dense)
@@ -326,7 +326,7 @@ def scan_copies(
 ) -> int:
     """Offer every permitted dense row in [first, last) to each query's heap.
 
-    Returns rows read as floats, counted for each query that did.
+    Returns the number of rows read as floats, summed over the queries.
     """
     queries, rows, copies = Rows(*queries), Rows(*rows), RowCopies(*copies)
     wanted, out = HitFilter(*wanted), Heaps(*out)
@@ -340,9 +340,9 @@ def scan_copies(
     for m in range(count):
         bounds[m] = threshold(out.scores[m], out.sizes[m], wanted.min_score)
         reaches[m] = reach(bounds[m])
-    pauses = np.zeros((2, count), np.int64)  # tiles to read as floats; how many the next time
+    pauses = np.zeros((2, count), np.int64)  # tiles to read as floats; number for the next time
     read = 0
-    # Tiles double until they are full: the first hits are not near, and leave out few rows.
+    # Tiles double up to full size: the first hits are not near, and exclude few rows.
     tile_first, tile_last = first, min(first + LANES, last)
     while tile_first < last:
         tile = copy_tile(rows, copies, wanted.permitted, tile_first, tile_last, room)

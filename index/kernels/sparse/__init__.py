@@ -1,6 +1,6 @@
 """Sparse rows by slot, compiled.
 
 - `postings`: the inverted index, and the slots of a query in a segment of it
-- `maxscore`: the exact scan, without terms that can make no hit
+- `maxscore`: the exact scan, which skips terms that cannot make a hit
 - `prefix_join`: the exact join by rare slots
 """

@@ -1,8 +1,8 @@
-"""The exact scan of sparse rows, from which terms are left out that can make no hit.
+"""The exact scan of sparse rows, which skips terms that cannot make a hit.
 
-With Σ min known for some terms of a query, and what the others can add at most, a row that cannot
-score as well as the hits there are is done with; the few that can are looked at one by one. Rows
-that share no slot with a query score 0, and are not looked for.
+Given Σ min for some terms of a query, and the maximum that the others can add, rows that cannot
+reach the present hits are excluded; the few remaining ones are scored one by one. Rows that share
+no slot with a query score 0, and are not searched for.
 
 Source: [MAXSCORE].
 """
@@ -74,10 +74,10 @@ def _none_passes(sums: Any, norms: Any, share: Any, level: Any, first: Any) -> A
 def _list_passing(
     scratch: Any, touched: Any, norms: Any, n: Any, share: Any, level: Any, limit: Any
 ) -> Any:
-    """List rows whose sum less ``share`` of their norm is at least ``level``; return how many.
+    """List rows whose sum minus ``share`` of their norm is at least ``level``; return their number.
 
-    Only rows touched are looked at, unless it is `ALL`. Once there are more than ``limit``, no more
-    are listed.
+    Only touched rows are examined, unless it is `ALL`. Beyond ``limit`` rows, no more are
+    listed.
     """
     sums, out = pointer(scratch.sums), pointer(scratch.listed)
     count = 0
@@ -105,9 +105,9 @@ def _list_passing(
 def _best_sums(
     norms: Float32s, query: TermQuery, first: int, scratch: TermScratch, touched: int
 ) -> int:
-    """Find the permitted rows that score best by what is known of their sums; return how many.
+    """Find the permitted rows with the best scores by their present sums; return their number.
 
-    Only rows touched are looked at, unless it is `ALL`.
+    Only touched rows are examined, unless it is `ALL`.
     """
     n, sums = norms.shape[0], scratch.sums
     scores, hits = scratch.best_scores, scratch.best_rows
@@ -141,7 +141,7 @@ def _best_sums(
 
 @inner
 def _line(bound: float, rest: float, norm: np.float32) -> tuple[np.float32, np.float32]:
-    """Return share and level by which `_list_passing` finds the rows that may reach a score."""
+    """Return share and level with which `_list_passing` finds rows that may reach a score."""
     share = bound / (1.0 + bound)
     return np.float32(share), np.float32(share * norm - rest - _ROUNDED)
 
@@ -155,8 +155,8 @@ def _enough(
     bound: float,
     scratch: TermScratch,
 ) -> int:
-    """Return how many terms leave `_REST_SHARE` of what a hit needs at most to those after them."""
-    # A row's Σ min is at most its norm: one that scores t has t times the query's at least.
+    """Return how many terms leave later ones at most `_REST_SHARE` of what a hit needs."""
+    # Σ min is at most a row's norm: a row that scores t has at least t times the query's norm.
     norm = max(bound * query.norm, segment.min_norm)
     need = bound / (1.0 + bound) * (query.norm + norm)
     while done < last and scratch.rest[done] > _REST_SHARE * need:
@@ -166,7 +166,7 @@ def _enough(
 
 @inner
 def _bound(query: TermQuery, scores: Float32s, size: int) -> float:
-    """Return the score below which a row is no hit that the heap takes, however rounded."""
+    """Return the score below which no row can be a hit for the heap, with rounding."""
     bound = np.float64(threshold(scores, size, query.min_score))
     return max(bound - query.slack, _MIN_BOUND)
 
@@ -182,7 +182,7 @@ def _list_hits(
     out: TermScratch,
     touched: int,
 ) -> tuple[int, int, int, Left]:
-    """Add terms until few rows may be hits; return how many, rows touched, listed, terms left."""
+    """Add terms until few rows may be hits; return terms added, rows touched, listed, the rest."""
     n, first = segment.columns.shape[1], segment.first
     norms = offset(pointer(rows.norms), first)
     before = done
@@ -193,7 +193,7 @@ def _list_hits(
     if done < last:
         limit = np.int64(out.work[done] / look_work(left, segment, rows))
     share, level = _line(bound, out.rest[done], query.norm)
-    # Rows that have none of the terms added are no hits: the rest is less than a hit needs.
+    # Rows without any of the added terms are not hits: the rest is less than a hit needs.
     found = _list_passing(out, touched, norms, n, share, level, limit)
     if found > limit:
         touched = add_terms(done, last, segment, out, touched)
@@ -215,7 +215,7 @@ def _offer_best(
     out: Heap,
     size: int,
 ) -> int:
-    """Look at the rows found by `_best_sums`, offer them to the heap, and be done with them."""
+    """Score the rows found by `_best_sums`, offer them to the heap, and mark them as done."""
     scores, hits = out.scores, out.rows
     for i in range(count):
         row = scratch.best_rows[i]
@@ -240,7 +240,7 @@ def _offer_listed(
     out: Heap,
     size: int,
 ) -> tuple[int, int]:
-    """Look at the rows listed that may be hits still, and offer them; return size and how many."""
+    """Score listed rows that may still be hits, and offer them; return size and how many."""
     scores, hits = out.scores, out.rows
     share, level = _line(_bound(query, scores, size), left.rest, query.norm)
     listed_count = 0
@@ -273,7 +273,7 @@ def _offer_listed(
 
 @inner
 def _pass_work(looked: int, n: int) -> float:
-    """Return what going through the sums of rows takes, in postings."""
+    """Return the work of reading the sums of rows, in postings."""
     return _PASS * (n if looked == ALL else _TOUCHED * looked)
 
 
@@ -295,11 +295,11 @@ def _scan_one(
     all_work = scratch.work[0]
     done, touched = 0, 0 if _TOUCHED * all_work < n else ALL
     if size < k:
-        # The best of what a part of the terms tells, looked at whole, tell what a hit needs.
+        # The best rows by some of the terms, fully scored, show what a hit needs.
         while all_work - scratch.work[done] < all_work / _FIRST_SHARE:
             done += 1
         touched = add_terms(0, done, segment, scratch, touched)
-        if touched != ALL and touched < k:  # else all are offered once more
+        if touched != ALL and touched < k:  # otherwise all are offered once more
             touched = add_terms(done, count, segment, scratch, touched)
             done = count
         left = spread_left(done, count, segment, rows, scratch)
@@ -329,9 +329,9 @@ def scan_segment(
     out: Heaps,
     out_work: Float64s,
 ) -> None:
-    """Offer a segment's permitted rows to each query's heap, but for those it has no room for.
+    """Offer a segment's permitted rows to each query's heap, except rows that cannot enter it.
 
-    out_work (m,): what it took is added, in postings. slack: see `TermQuery`.
+    out_work (m,): the work is added, in postings. slack: see `TermQuery`.
     """
     queries, segment, rows = Rows(*queries), PostingSegment(*segment), Rows(*rows)
     wanted, scratch, out = HitFilter(*wanted), TermScratch(*scratch), Heaps(*out)

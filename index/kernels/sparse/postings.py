@@ -1,7 +1,7 @@
 """An inverted index of sparse rows, and the terms of a query in a segment of it.
 
-A segment keeps the magnitudes of a slot as its postings, or as a column with a number for every row
-where many rows have it. A query's slots are its terms: they are added to sums, or looked up.
+A segment stores the magnitudes of a slot as postings, or as a column with a number for every row if
+many rows have the slot. The slots of a query are its terms: they are added to sums, or looked up.
 """
 
 from typing import Any, NamedTuple
@@ -55,48 +55,48 @@ class PostingSegment(NamedTuple):
     """Rows first … first + n - 1, by slot."""
 
     first: int
-    slots: UInt32s  # (d,): rising
-    starts: Int32s  # (d + 1,): where each slot's postings start
+    slots: UInt32s  # (d,): ascending
+    starts: Int32s  # (d + 1,): start of each slot's postings
     greatest: Float32s  # (d,): the greatest magnitude of each slot
-    column_of: Int32s  # (d,): number of its column, -1 where it has postings
-    rows: UInt16s  # (p,): row numbers less ``first``, by slot, rising
+    column_of: Int32s  # (d,): number of its column, -1 if it has postings
+    rows: UInt16s  # (p,): row numbers minus ``first``, by slot, ascending
     values: Float32s  # (p,)
     columns: Float32s  # (c, n): magnitudes, 0 for rows without the slot
     min_norm: np.float32  # of the rows
 
     @property
     def last(self) -> int:
-        """The row after the last."""
+        """The end of the rows."""
         return self.first + self.columns.shape[1]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held."""
+        """Bytes of memory in use."""
         return sum(part.nbytes for part in self if isinstance(part, np.ndarray))
 
 
 class TermScratch(NamedTuple):
-    """What the scan of one query writes on."""
+    """Working memory for the scan of one query."""
 
-    sums: Float32s  # (n,): Σ min of the terms added so far; -∞ once a row's whole sum is known
+    sums: Float32s  # (n,): Σ min of the terms added so far; -∞ for a fully scored row
     listed: Int32s  # (n + 1,): rows that may be hits
-    touched: Int32s  # (n + 1,): rows that have one of the terms added
+    touched: Int32s  # (n + 1,): rows with one of the added terms
     best_scores: Float32s  # (k,)
     best_rows: Int64s  # (k,)
-    table_slots: UInt32s  # (size,): the terms left, spread
+    table_slots: UInt32s  # (size,): the remaining terms, spread
     table_values: Float32s
-    # From here on of each term, those first that add most for their work.
+    # From here on by term, those first that add most for their work.
     columns: Int64s  # (t,): its column, or -1
     places: Int64s  # (t,): of its slot in the segment
     slots: UInt32s  # (t,): the query's
     values: Float32s
-    rest: Float64s  # (t + 1,): what it and those after it can add at most
-    work: Float64s  # (t + 1,): postings that adding them takes
+    rest: Float64s  # (t + 1,): maximum that this term and later ones can add
+    work: Float64s  # (t + 1,): postings read for them
     posted: Int64s  # (t + 1,): how many of them have postings
 
 
 def scratch(rows: int, longest: int, hits: int) -> TermScratch:
-    """Return room for the scan of ``rows`` rows for queries of at most ``longest`` slots."""
+    """Return memory for scanning ``rows`` rows with queries of at most ``longest`` slots."""
     size = spread_size(longest)
     return TermScratch(
         np.empty(rows, np.float32),
@@ -124,19 +124,19 @@ class TermQuery(NamedTuple):
     norm: np.float32
     skip: int  # a row that it must not return, or -1
     permitted: UInt8s  # (all rows,)
-    min_score: np.float32  # lower scores are not wanted
-    # How far apart float32 scores in the wrong order can be: what scores less than the worst hit
-    # held by more than this may be left out.
+    min_score: np.float32  # minimum score
+    # Maximum difference of float32 scores in the wrong order: rows that score less than the worst
+    # hit by more than this may be excluded.
     slack: np.float32
 
 
 class Left(NamedTuple):
-    """The terms left out, by addresses; see `TermScratch` and `PostingSegment`."""
+    """The remaining terms, by addresses; see `TermScratch` and `PostingSegment`."""
 
     first: Any  # numbers of the terms
     last: Any
-    rest: Any  # what they can add at most
-    walked: Any  # whether some of them have postings: a row is walked then
+    rest: Any  # maximum that they can add
+    walked: Any  # whether some of them have postings: then rows are walked
     columns: Any
     values: Any
     magnitudes: Any
@@ -150,7 +150,7 @@ class Left(NamedTuple):
 
 @inner
 def _find_slot(slots: UInt32s, slot: np.uint32, low: int) -> int:
-    """Return the place of the last slot that is not greater, from ``low`` on; ``low`` if none."""
+    """Return the place of the last slot up to ``slot``, from ``low`` on; ``low`` if none."""
     left = slots.shape[0] - low
     while left > 1:
         half = left // 2
@@ -161,7 +161,7 @@ def _find_slot(slots: UInt32s, slot: np.uint32, low: int) -> int:
 
 @inner
 def find_terms(query: TermQuery, segment: PostingSegment, out: TermScratch) -> int:
-    """List a query's terms in a segment, the best for their work first; return how many."""
+    """List a query's terms in a segment, the best for their work first; return their number."""
     room = query.slots.shape[0] if segment.slots.shape[0] > 0 else 0
     places = np.empty(room, np.int64)
     numbers = np.empty(room, np.int64)
@@ -180,7 +180,7 @@ def find_terms(query: TermQuery, segment: PostingSegment, out: TermScratch) -> i
         if segment.column_of[low] >= 0:
             works[count] = segment.columns.shape[1] / COLUMN_WORK
         count += 1
-    ratios = np.empty(count, np.float64)  # bits of floats not below 0 rise as the floats do
+    ratios = np.empty(count, np.float64)  # bits of non-negative floats sort like the floats
     order = np.empty(count, np.int32)
     for i in range(count):
         ratios[i] = works[i] / bounds[i]
@@ -211,7 +211,7 @@ def _add_postings(rows: Any, values: Any, count: Any, value: Any, sums: Any) -> 
 
 @inner
 def _list_touched(rows: Any, count: Any, sums: Any, touched: Any, known: Any) -> Any:
-    """List the rows of a slot's postings that have no sum yet; return how many are listed."""
+    """List the rows of a slot's postings without a sum yet; return the number of listed rows."""
     for i in range(count):
         row = np.intp(at(rows, i))
         put(touched, known, row)
@@ -228,9 +228,9 @@ def _add_column(column: Any, value: Any, sums: Any, first: Any, last: Any) -> No
 
 @inner
 def add_terms(first: int, last: int, segment: PostingSegment, out: TermScratch, known: int) -> int:
-    """Add the terms first … last - 1 to the sums of all rows; return how many are ``touched``.
+    """Add the terms first … last - 1 to the sums of all rows; return the number of touched rows.
 
-    ``known`` of them were before. `ALL` where none are listed, and once a column has been added.
+    ``known`` of them were touched before. `ALL` if rows are not listed, or a column was added.
     """
     n = segment.columns.shape[1]
     sums, touched = pointer(out.sums), pointer(out.touched)
@@ -258,7 +258,7 @@ def add_terms(first: int, last: int, segment: PostingSegment, out: TermScratch, 
 def spread_left(
     first: int, last: int, segment: PostingSegment, rows: Rows, out: TermScratch
 ) -> Left:
-    """Return the terms first … last - 1, spread where rows must be walked."""
+    """Return the terms first … last - 1, spread if rows must be walked."""
     walked = out.posted[first] > 0
     size = spread_size(last - first)
     if walked:
@@ -287,7 +287,7 @@ def spread_left(
 
 @inner
 def rest_of_row(left: Left, row: Any, start: Any, stop: Any) -> Any:
-    """Return what the terms left out add to the sum of a row with the entries start … stop - 1."""
+    """Return what the remaining terms add to a row with the entries start … stop - 1."""
     if left.walked:
         return shared_mass(
             left.table_slots,
@@ -307,7 +307,7 @@ def rest_of_row(left: Left, row: Any, start: Any, stop: Any) -> Any:
 
 @inner
 def fetch(left: Left, row: Any, start: Any, stop: Any) -> None:
-    """Ask for what `rest_of_row` will read."""
+    """Prefetch what `rest_of_row` will read."""
     if left.walked:
         for i in range(start, stop, NUMBERS_A_LINE):
             prefetch(offset(left.row_slots, i))
@@ -319,7 +319,7 @@ def fetch(left: Left, row: Any, start: Any, stop: Any) -> None:
 
 @inner
 def look_work(left: Left, segment: PostingSegment, rows: Rows) -> float:
-    """Return what looking at one row takes, in postings."""
+    """Return the work of scoring one row, in postings."""
     if left.first == left.last:
         return _OFFERED
     if not left.walked:
@@ -405,7 +405,7 @@ def _scatter(
 
 @kernel
 def slot_borders(entry_slots: UInt32s, out_slots: UInt32s, out_starts: Int64s) -> None:
-    """List the distinct slots of sorted entries and where each one's entries start, and the end."""
+    """List the distinct slots of sorted entries, the start of each one's entries, and the end."""
     place = 0
     for i in range(entry_slots.shape[0]):
         if i == 0 or entry_slots[i] != entry_slots[i - 1]:
@@ -419,10 +419,10 @@ def slot_borders(entry_slots: UInt32s, out_slots: UInt32s, out_starts: Int64s) -
 def part_postings(
     entry_starts: Int64s, entry_rows: Int32s, entry_values: Float32s, out: PostingSegment
 ) -> None:
-    """Part sorted entries into columns and postings.
+    """Divide sorted entries into columns and postings.
 
-    Of ``out``, ``column_of`` is read, ``columns`` are all 0 before. ``greatest``, ``starts``,
-    ``rows``, ``values`` and ``columns`` are written in place.
+    ``column_of`` of ``out`` is read; ``columns`` must be all 0. ``greatest``, ``starts``, ``rows``,
+    ``values`` and ``columns`` are written in place.
     """
     out = PostingSegment(*out)
     place = 0

@@ -1,25 +1,24 @@
-"""The exact join of sparse rows with themselves, by the slots that a pair must have in common.
+"""The exact join of sparse rows with themselves, by slots that the rows of a pair must share.
 
 Put the slots in one order for all rows, those of few rows first. A pair of rows x and y with
-|y| ≤ |x| and GMM of at least t has Σ min ≥ t/(1 + t)·(|x| + |y|), which is at least t·|x|, as
-|y| ≥ t·|x|, and at least 2t/(1 + t)·|y|. So the first slot that they have in common is not among
-the last slots of x that make up less than t·|x| together, nor among those of y that make up less
-than 2t/(1 + t)·|y|: it is in what is left of each, its prefix. Prefixes leave out the slots that
-most rows have, which are most of the work. And from that slot on, either row has what they share:
-where that is too little, the pair need not be scored. (This is prefix filtering; these prefixes are
-not those of signatures.)
+|y| ≤ |x| and GMM of at least t has Σ min ≥ t/(1 + t)·(|x| + |y|). That is at least t·|x|, as
+|y| ≥ t·|x|, and at least 2t/(1 + t)·|y|. So the first shared slot is not among the last slots of
+x that sum to less than t·|x|, nor among those of y that sum to less than 2t/(1 + t)·|y|. It is in
+the remaining first slots of each, its prefix. Prefixes exclude the slots that most rows have, which
+are most of the work. All that the rows share comes from that slot on: if either has too little
+there, the pair need not be scored. (This is prefix filtering; these prefixes are not those of
+signatures.)
 
-Prefixes here are longer than that by the weight of a mean entry, and Σ min of two prefixes is added
-up while lists are read. Behind the prefix that ends first a pair shares no more than that row has
-left there. So most pairs with a single slot in common are out before their rows are read, which
-would be a cache miss each; the sums stay in the cache.
+Prefixes here are longer by the weight of a mean entry, and Σ min of two prefixes is summed while
+lists are read. Beyond the prefix that ends first, a pair shares at most the rest of that row. So
+most pairs with a single shared slot are excluded before their rows are read, which would be a cache
+miss each; the sums stay in the cache.
 
-A slot is known by the place that it hashes to, and the order is that of places. Where several slots
-share a place, more pairs are looked at, and Σ min is taken too great, never too small.
+A slot is represented by the place of its hash, and places define the order. If several slots share
+a place, more pairs are examined, and Σ min is overestimated, never underestimated.
 
-Source: [PREFIX] for sets with weights, [PPJOIN] for what is left from the first slot on, and
-[ADAPT] for longer prefixes that must share more; here for weighted rows, where the lesser weight
-counts.
+Source: [PREFIX] for weighted sets, [PPJOIN] for the rest after the first shared slot, [ADAPT] for
+longer prefixes that must share more; here for weighted rows, where the smaller weight counts.
 """
 
 from typing import NamedTuple
@@ -58,21 +57,21 @@ _ROUNDING = 1e-5
 class PrefixLists(NamedTuple):
     """Rows listed under the places of their prefixes.
 
-    Arrays of e entries have room for those of all rows; nothing is written beyond the last start.
+    Arrays of e entries have room for those of all rows; nothing is written after the last start.
     """
 
-    rows: Int64s  # (m,): those to be joined, by rising norm; lists hold positions in this array
-    shift: np.uint32  # 32 less the bits of a place
+    rows: Int64s  # (m,): rows to join, by ascending norm; lists have positions in this array
+    shift: np.uint32  # 32 minus the bits of a place
     counts: Int32s  # (places,): entries at each place
-    begins: Int64s  # (m + 1,): where the prefix of each row begins
-    places: Int32s  # (e,): prefix after prefix, those of few rows first
-    # (e, 2): what the row makes up from that entry on, and the entry's own weight.
+    begins: Int64s  # (m + 1,): start of each row's prefix
+    places: Int32s  # (e,): prefix by prefix, places of few rows first
+    # (e, 2): sum of the row from that entry on, and the entry's own weight.
     rests: Float32s
-    ends: Float32s  # (m, 2): each row's norm, and what it makes up behind what is listed of it
-    starts: Int64s  # (places + 1,): where each place's list begins
-    listed: Int32s  # (e,): positions in ``rows``, list after list, rising in each
-    # (e, 2): what each row listed makes up from this place on, less what it takes of Σ min itself:
-    # the other row of a pair takes no more than the rest; and its weight at this place.
+    ends: Float32s  # (m, 2): each row's norm, and its sum after its listed entries
+    starts: Int64s  # (places + 1,): start of each place's list
+    listed: Int32s  # (e,): positions in ``rows``, list by list, ascending in each
+    # (e, 2): sum of the listed row from this place on, minus its part of the required
+    # Σ min (the difference must cover the other row's part); and the row's weight at this place.
     over: Float32s
 
 
@@ -101,7 +100,7 @@ def _longest(indptr: Int64s, rows: Int64s) -> int:
 
 @inner
 def _sift(keys: UInt64s, size: int, at: int) -> None:
-    """Let a key sink in a heap, least key first, that is in order below it."""
+    """Sift a key down in a heap, smallest key first, that is in order below it."""
     key = keys[at]
     below = 2 * at + 1
     while below < size:
@@ -116,7 +115,7 @@ def _sift(keys: UInt64s, size: int, at: int) -> None:
 
 @inner
 def _spare(norm: float, indptr: Int64s, row: int) -> float:
-    """Return the weight of a mean entry of a row, by which its prefix is longer than it must be."""
+    """Return the weight of a row's mean entry, by which its prefix is extended."""
     return norm / max(1, indptr[row + 1] - indptr[row])
 
 
@@ -124,7 +123,7 @@ def _spare(norm: float, indptr: Int64s, row: int) -> float:
 def _write_prefix(
     slots: UInt32s, values: Float32s, threshold: float, keys: UInt64s, out: PrefixLists, start: int
 ) -> int:
-    """Write the entries from which on a row makes up ``threshold`` or more; return how many."""
+    """Write the entries from which on a row sums to at least ``threshold``; return their number."""
     shift, counts, places, rests = out.shift, out.counts, out.places, out.rests
     size, rest = slots.shape[0], 0.0
     for entry in range(size):
@@ -150,11 +149,11 @@ def _write_prefix(
 
 @kernel
 def list_prefixes(vectors: Rows, threshold: float, out: PrefixLists) -> float:
-    """List under each place the rows in whose prefix it is; return how often the join reads them.
+    """List under each place the rows with it in their prefix; return how many postings are read.
 
-    threshold: the least score of a pair, above 0.
+    threshold: the minimum score of a pair, above 0.
     Of ``out``, ``rows``, ``shift`` and ``counts`` are read; the other arrays are written in place.
-    Returns how many postings all rows read together, at most.
+    Returns the maximum number of postings that all rows read together.
     """
     vectors, out = Rows(*vectors), PrefixLists(*out)
     indptr, slots, values, norms = vectors.indptr, vectors.slots, vectors.values, vectors.norms
@@ -217,12 +216,12 @@ def _first_of_norm(listed: Int32s, low: int, high: int, ends: Float32s, threshol
 def join_prefixes(
     vectors: Rows, lists: PrefixLists, threshold: float, first: int, step: int, out: RowPairs
 ) -> tuple[int, int]:
-    """List the pairs of some rows, and rows before them, that may score ``threshold`` or more.
+    """List the pairs of some rows with rows before them that may score at least ``threshold``.
 
-    Rows are those at positions first, first + step and so on; ``threshold`` is at least that by
-    which prefixes were listed. The work stops when the output, which has room for m pairs, may not
-    hold those of the next row, or after a while, and can go on from there.
-    Returns pairs written, and where to go on: m or beyond when all is done.
+    Rows are those at positions first, first + step and so on; ``threshold`` is at least that of
+    the lists. The work stops when the output, which has room for m pairs, may not hold those of the
+    next row, or after some time, and can continue from there.
+    Returns pairs written, and where to continue: m or more when all is done.
     """
     vectors, lists, out = Rows(*vectors), PrefixLists(*lists), RowPairs(*out)
     indptr, slots, values, norms = vectors.indptr, vectors.slots, vectors.values, vectors.norms
@@ -251,10 +250,10 @@ def join_prefixes(
         for i in range(begins[number], begins[number + 1]):
             rest, weight = rests[i, 0], rests[i, 1]
             if rest < least:
-                break  # a greater threshold than by which prefixes were listed
+                break  # the threshold exceeds that of the lists
             end = np.float64(rest - weight)
             place = places[i]
-            # Lists rise, and so do norms: those wanted lie together, before this row.
+            # Lists ascend, and so do norms: wanted rows are consecutive, before this row.
             stop = starts[place + 1]
             low = _first_of_norm(listed, starts[place], stop, ends, min_norm)
             greatest_norm = rest / share - norm
@@ -265,7 +264,7 @@ def join_prefixes(
                     break
                 known = in_prefix[other]
                 if known == _ZERO:
-                    # What they have in common begins here, and must not be too little.
+                    # What they share begins here, and must not be too small.
                     if over[at, 0] < needed:
                         continue
                     if greatest_norm < norm and ends[other, 0] > greatest_norm:
