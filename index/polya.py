@@ -1,4 +1,4 @@
-"""Pitches S > 0 and the kernels k(r) = E[(1 − r/S)₊] they give: Polya's characterisation.
+"""Pitches S > 0 and their kernels k(r) = E[(1 − r/S)₊]: Polya's characterisation.
 
 Every continuous family of the table is a power of a gamma variable, S = c·G^p with G ~ Gamma(s), so
 one formula holds for all of them: with x = (r/c)^(1/p),
@@ -7,8 +7,8 @@ one formula holds for all of them: with x = (r/c)^(1/p),
 
 Source: [RFF] §4, [POLYA].
 
-For many distances at a time kernels are tabulated: cubic pieces, 2^b equal parts of each octave, so
-that the bits of a number name its piece.
+For many distances, kernels are tabulated as cubic pieces: 2^b equal parts of each octave, so that
+the bits of a number select its piece.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MIN: Final = 2.0**_MIN_OCTAVE
 
 @cache
 def _special() -> Any:  # noqa: ANN401 (a module without types)
-    """Return the special functions of SciPy, which take long to import, for rare kernels."""
+    """Return SciPy's special functions, which are slow to import, for rare kernels."""
     from scipy import special  # noqa: PLC0415
 
     return special
@@ -84,11 +84,11 @@ class GammaPower:
         return self._pitch_of(_special().gammaincinv(self.shape, shares))
 
     def upper_quantile(self, shares: Float64s) -> Float64s:
-        """Return S with P(S > s) = share: accurate where a share is tiny."""
+        """Return S with P(S > s) = share; accurate for tiny shares."""
         return self._pitch_of(_special().gammainccinv(self.shape, shares))
 
     def _inverse(self, x: Float64s) -> Float64s:
-        """Return E[1/S; G > x] = Γ(s − p, x)/(c·Γ(s)), or the largest number where it is more."""
+        """Return E[1/S; G > x] = Γ(s − p, x)/(c·Γ(s)), or the largest number if it overflows."""
         order = self.shape - self.power
         with np.errstate(over="ignore", under="ignore", divide="ignore"):
             if order > 0:
@@ -118,7 +118,7 @@ class ShiftedPoisson:
 
     @property
     def support(self) -> int:
-        """A whole number that no pitch drawn exceeds."""
+        """An integer that no sampled pitch exceeds."""
         return int(self.rate + _DEVIATIONS * (1.0 + np.sqrt(self.rate))) + 2
 
     def kernel(self, distances: Float64s) -> Float64s:
@@ -157,7 +157,7 @@ def pitches(distribution: Distribution, shape: float | None = None) -> Pitches:
     """Return the law of a family's pitches, in the family's own unit.
 
     The shape is s of gamma, ν of chi_square and chi, m of nakagami (Ω = 1), κ of weibull, μ of
-    shifted_poisson, in its range; None where the family has none.
+    shifted_poisson, in its range; None if the family has none.
     """
     if distribution == "shifted_poisson":
         return ShiftedPoisson(1.0 if shape is None else shape)
@@ -178,7 +178,7 @@ _POWERS: Final[dict[Distribution, Callable[[float], GammaPower]]] = {
 
 
 def _tail(count: Float64s, rate: float) -> Float64s:
-    """Return P(N ≥ count) of whole counts."""
+    """Return P(N ≥ count) for integer counts."""
     return np.asarray(np.where(count > 0, _special().gammainc(np.maximum(count, 1.0), rate), 1.0))
 
 
@@ -230,7 +230,7 @@ def _near_zero(order: float, x: Float64s) -> Float64s:
 
 
 def _log_gamma_1p(a: float) -> float:
-    """Return log Γ(1 + a), right to the last digits near a = 0 too."""
+    """Return log Γ(1 + a), accurate also near a = 0."""
     if abs(a) > _SMALL:
         return float(_special().gammaln(1.0 + a))
     orders = np.arange(2, 20)
@@ -240,15 +240,15 @@ def _log_gamma_1p(a: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Cubics:
-    """Cubic pieces; below the least octave the law itself."""
+    """Cubic pieces; below the smallest octave, the kernel itself."""
 
     law: Pitches
     bits: int  # b
-    # (5, 1 + octaves · 2^b + 1): start of each piece, and its coefficients by rising power of the
-    # way from there. The first piece begins at 0; the last one has no end.
+    # (5, 1 + octaves · 2^b + 1): start of each piece, and its coefficients by ascending power of
+    # the distance from there. The first piece begins at 0; the last one has no end.
     pieces: Float64s
     fine_bits: int  # b of the fine pieces
-    fine: Float64s  # (5, fine octaves · 2^b) or (5, 0): read instead in the octaves beside 1
+    fine: Float64s  # (5, fine octaves · 2^b) or (5, 0): used instead in the octaves next to 1
 
     def along(self, distances: Float64s) -> Float64s:
         """Return k(r·E[S]), entry by entry, for distances in units of the mean pitch."""
@@ -275,7 +275,7 @@ def _cubic(pieces: Float64s, places: Int64s, distances: Float64s) -> Float64s:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Straight pieces between whole numbers: k of a pitch that is a whole number."""
+    """Straight pieces between integers: the kernel of an integer pitch."""
 
     mean: float  # E[S]
     ends: Float64s  # (p,): k at 0, 1, …; the last is 0
@@ -294,7 +294,7 @@ PolyaCurve = Cubics | Lines
 
 @lru_cache(maxsize=16)
 def curve_of(distribution: Distribution, shape: float | None) -> PolyaCurve | None:
-    """Return a curve within 10^-8 of the kernel everywhere; None if none of the sizes is."""
+    """Return a curve within 10^-8 of the kernel everywhere; None if no size reaches that."""
     law = pitches(distribution, shape)
     if isinstance(law, ShiftedPoisson):
         return Lines(law.mean, np.append(law.kernel(np.arange(law.support + 1.0)), 0.0))
@@ -302,7 +302,7 @@ def curve_of(distribution: Distribution, shape: float | None) -> PolyaCurve | No
         pieces = _pieces(law, bits, _MIN_OCTAVE, _OCTAVES)
         places = _test_points(pieces[:, 0])
         first, last = np.zeros((1, 5)), np.zeros((1, 5))
-        first[0, 1] = 1.0  # nothing but 0 itself is read here
+        first[0, 1] = 1.0  # only 0 itself is read here
         fine = np.empty((0, 5))
         if fine_bits is not None:
             fine = _pieces(law, fine_bits, _FINE_OCTAVE, _FINE_OCTAVES)
@@ -315,7 +315,7 @@ def curve_of(distribution: Distribution, shape: float | None) -> PolyaCurve | No
 
 
 def _pieces(law: Pitches, bits: int, octave: int, octaves: int) -> Float64s:
-    """Return the (octaves · 2^bits, 5) pieces from 2^octave on, each right at its ends."""
+    """Return the (octaves · 2^bits, 5) pieces from 2^octave on, each exact at its ends."""
     starts = 2.0 ** np.arange(octave, octave + octaves)[:, None]
     inner = starts * (1.0 + np.arange(2**bits) / 2**bits)
     ends = np.append(inner, starts[-1] * 2.0)
@@ -329,7 +329,7 @@ def _pieces(law: Pitches, bits: int, octave: int, octaves: int) -> Float64s:
 
 
 def _test_points(starts: Float64s) -> Float64s:
-    """Return places inside each piece but the last, and its start."""
+    """Return points inside each piece except the last, and its start."""
     widths = np.diff(starts)
     inside = [starts[:-1] + share * widths for share in (0.0, *_INSIDE)]
     return np.concatenate([*inside, starts[-1:]])

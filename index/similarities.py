@@ -48,7 +48,7 @@ def exact_scores(vectors: VectorBatch, query: VectorBatch, rows: Int64s) -> Floa
 
 
 def tolerance(vectors: VectorBatch, queries: VectorBatch) -> float:
-    """Return how far a float32 score of a query and a row can be from the exact one."""
+    """Return the maximum error of a float32 score of a query and a row."""
     if vectors.form == "dense":
         return float((vectors.width / 32 + 16) * EPSILON)
     return 2.0 * (queries.longest + 8) * EPSILON
@@ -139,7 +139,7 @@ def cosines(queries: VectorBatch, rows: VectorBatch, *, worked_on: int = WORKED_
 
 
 def _rows_and_norms(batch: VectorBatch, known: Int64s | None) -> tuple[Any, Float64s]:
-    """Return (n, width) vectors and their L2 norms; of sparse ones, the known coordinates alone."""
+    """Return (n, width) vectors and their L2 norms; of sparse ones, only the known coordinates."""
     if known is None:
         rows = batch.dense.astype(np.float64)
         return rows, np.sqrt(np.einsum("ij,ij->i", rows, rows))
@@ -155,7 +155,7 @@ def _rows_and_norms(batch: VectorBatch, known: Int64s | None) -> tuple[Any, Floa
 
 
 def _parts(rows: VectorBatch, worked_on: int) -> Iterator[slice]:
-    """Yield runs of rows that are worked on together."""
+    """Yield runs of rows that are processed together."""
     width = rows.width if rows.form == "dense" else len(rows.values) // max(1, len(rows))
     step = max(1, worked_on // max(1, width))
     for first in range(0, len(rows), step):
@@ -166,9 +166,9 @@ def _parts(rows: VectorBatch, worked_on: int) -> Iterator[slice]:
 class _Entries:
     """The non-zero entries of sparse rows, none of them empty."""
 
-    starts: Int64s  # (n,): where the entries of each row begin
+    starts: Int64s  # (n,): start of each row's entries
     owners: Int64s  # (nnz,): the row of each entry
-    coordinates: Int64s  # (nnz,): rising within a row
+    coordinates: Int64s  # (nnz,): ascending within a row
     values: Float64s  # (nnz,): signed
 
     @classmethod
@@ -180,7 +180,7 @@ class _Entries:
 
 
 def _match(query: _Entries, rows: _Entries) -> tuple[Float64s, Bools]:
-    """Return a query's value at each entry of rows, 0 where it has none; which of its rows have.
+    """Return a query's value at each entry of rows, or 0, and which of its entries rows have.
 
     The latter is (n, nnz of query).
     """

@@ -1,4 +1,4 @@
-"""Answers of an analysis: shares of a score, a map, what a backend and recall cost."""
+"""Results of an analysis: contributions to a score, a map, the cost of backends and of recall."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ class MapParams(Checked):
 
 
 class Share(NamedTuple):
-    """What one coordinate adds.
+    """The contribution of one coordinate.
 
-    coordinate: of a name that no coordinate has: one of its own, from ``dim`` on, or the last ones
-        of an open space.
+    coordinate: a name without a coordinate gets its own one, from ``dim`` on, or one of the last in
+        an open space.
     a, b: the values of the two vectors after the collection's transform.
-    min, max: what both have, and what either has; values of unlike signs share nothing.
+    min, max: what both vectors have, and what either has; values of opposite sign share nothing.
     """
 
     coordinate: int
@@ -74,12 +74,12 @@ class Share(NamedTuple):
 
     @property
     def label(self) -> int | str:
-        """The name; the number of a coordinate without one."""
+        """The name, or the number of a coordinate without one."""
         return self.coordinate if self.name is None else self.name
 
 
 class Rest(NamedTuple):
-    """The coordinates that are not listed: how many, and their sums of ``min`` and ``max``."""
+    """The coordinates that are not listed: their number, and their sums of ``min`` and ``max``."""
 
     coordinates: int
     min: float
@@ -115,7 +115,7 @@ class GroupParams(Checked):
 
     @property
     def key(self) -> str | None:
-        """The key of payloads that ``keep`` is, if it is one."""
+        """The payload key in ``keep``, if it names one."""
         return None if self.keep in ("first", "longest") else self.keep
 
 
@@ -173,8 +173,8 @@ class Group(NamedTuple):
     """Items that are near-duplicates of each other.
 
     representative: the id of the member to keep.
-    members: ids and exact scores to the representative, itself first, then by falling score.
-    weakest: the least score of a pair that joins the group.
+    members: ids with exact scores to the representative, itself first, then by falling score.
+    weakest: the lowest score of a pair that joins the group.
     """
 
     representative: str
@@ -185,10 +185,10 @@ class Group(NamedTuple):
 class SimilarItem(NamedTuple):
     """An item that was not stored.
 
-    row: its place in the request.
-    id: None where it came without one.
-    to: the id of the most similar item stored before; where none is alike, of the most similar that
-        the same request stores.
+    row: its position in the request.
+    id: None if the request gave none.
+    to: the id of the most similar item stored before; if none is similar, of the most similar one
+        stored by the same request.
     """
 
     row: int
@@ -198,7 +198,7 @@ class SimilarItem(NamedTuple):
 
 
 class Contained(NamedTuple):
-    """Σ min over the sum of either vector."""
+    """Σ min divided by the sum of either vector."""
 
     a: float
     b: float
@@ -206,11 +206,11 @@ class Contained(NamedTuple):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explained:
-    """Why two vectors are as similar as they are.
+    """The similarity of two vectors, coordinate by coordinate.
 
     score: their GMM, as a query returns it.
     shared, total: Σ min and Σ max over all coordinates; ``score`` is their ratio.
-    contained: containment, how much of each vector the other one has.
+    contained: containment: the share of each vector that the other one has.
     coordinates: the greatest ``min`` first, then the greatest ``max - min``.
     """
 
@@ -222,7 +222,7 @@ class Explained:
     rest: Rest
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the parts as the API shows them; a coordinate without a name has none."""
+        """Return the parts in the form of the API; an unnamed coordinate has no name."""
         coordinates = [
             {word: value for word, value in each._asdict().items() if value is not None}
             for each in self.coordinates
@@ -245,12 +245,12 @@ class Explained:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Places:
-    """Where n vectors lie on a map, and what of the sample lies nearest to each.
+    """Positions of n vectors on a map, and their nearest neighbours in the sample.
 
     xy: (n, 2) float64.
-    neighbours: (n, k) int64, places in the sample, at most `NEIGHBOURS`, the most similar first;
-        `NO_NEIGHBOUR` behind the last.
-    scores: (n, k) float64, their GMM; 0 behind the last.
+    neighbours: (n, k) int64, indices in the sample, at most `NEIGHBOURS`, the most similar first;
+        then `NO_NEIGHBOUR`.
+    scores: (n, k) float64, their GMM; then 0.
     """
 
     xy: Float64s
@@ -265,13 +265,13 @@ class Places:
 
 
 class Island(NamedTuple):
-    """Items of a map that lie together.
+    """Items of a map that are close together.
 
     x, y: where they are densest.
-    size: how many of the sample they are.
-    names: of the coordinates that they have more of than the rest, the first one most; none where
-        coordinates have no names.
-    value: that of most of them under the key of the map; None where none is.
+    size: number of items of the sample.
+    names: of the most typical coordinates, the most typical first; empty if coordinates have no
+        names.
+    value: the most frequent one under the map's key; None if there is none.
     """
 
     x: float
@@ -282,7 +282,7 @@ class Island(NamedTuple):
 
 
 class Arrangement(NamedTuple):
-    """Places of a map's sample by its neighbours, (n, 2), and the islands there.
+    """Positions of a map's sample by its neighbours, (n, 2), and the islands there.
 
     island_of: (n,) the island of each item; -1 for none.
     """
@@ -292,7 +292,7 @@ class Arrangement(NamedTuple):
     island_of: Int64s
 
     def islands_by(self, values: Sequence[Any]) -> list[Island]:
-        """Return the islands with the values that most of their items have; None does not count."""
+        """Return the islands with the most frequent value of their items; None is not counted."""
         counts: list[Counter[Any]] = [Counter() for _ in self.islands]
         for island, value in zip(self.island_of.tolist(), values, strict=True):
             if island >= 0 and value is not None:
@@ -309,12 +309,12 @@ class Arrangement(NamedTuple):
 class ItemMap:
     """A sample of a collection in a plane.
 
-    ids: the sample, in the order in which its items were put.
-    sample, also: places of the sample, and of what was asked for besides.
-    values: one of each item's payload; None where none was asked for.
-    islands: the largest first; None where places are on the axes.
-    hints: which keys and values of the filter no item has, where none passes it, and the key where
-        no item has it.
+    ids: of the sample, in insertion order.
+    sample, also: positions of the sample, and of the additionally requested vectors.
+    values: one from each item's payload; None if not requested.
+    islands: the largest first; None if positions are on the axes.
+    hints: filter keys and values that no item has, if no item passes the filter, and the map's key
+        if no item has it.
     """
 
     ids: list[str]
@@ -330,14 +330,14 @@ class ItemMap:
 
 @dataclass(frozen=True, slots=True)
 class BackendComparison:
-    """What one backend did.
+    """The measurements of one backend.
 
-    kernel: what it estimates.
+    kernel: the kernel that it estimates.
     recall: mean share of the exact GMM neighbours among its hits, re-ranked by GMM.
-    recall_own: mean share of the exact neighbours by its own kernel, re-ranked by that.
-    latency_p50_seconds, latency_p95_seconds: of queries one by one.
-    candidates: mean number of rows found or scanned, of a query.
-    build_seconds: how long its index has taken to make, in this process.
+    recall_own: mean share of the exact neighbours by its own kernel, re-ranked by that kernel.
+    latency_p50_seconds, latency_p95_seconds: of queries run one by one.
+    candidates: mean number of rows found or scanned per query.
+    build_seconds: time spent on building its index, in this process.
     """
 
     name: str
@@ -353,9 +353,9 @@ class BackendComparison:
 
 
 class CurvePoint(NamedTuple):
-    """What searches by one beam setting find and cost.
+    """Recall and cost of searches with one beam setting.
 
-    recall: expected in the mean over queries like the items.
+    recall: expected, as mean over queries like the items.
     microseconds: of one query on one thread, by the cost model.
     """
 
@@ -366,14 +366,14 @@ class CurvePoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CostCurve:
-    """What recall costs for one limit.
+    """Cost by recall, for one limit.
 
-    points: by rising recall; the cost rises too.
-    rows: items in the graph when it was measured, its queries left out; 0 where it was not.
-    holds: whether new rows, and queries audited, are found as well as it says.
-    reason: why there are no points; None where there are.
-    scanned_from: queries that ask for this recall or more are not searched for by the graph, since
-        that would take longer than a scan; None where only those are that ask for more than .99.
+    points: by ascending recall; the cost ascends too.
+    rows: items in the graph during the measurement, without its queries; 0 if not measured.
+    holds: whether new rows and audited queries reach the calibrated recall.
+    reason: why there are no points; None if there are points.
+    scanned_from: queries that request this recall or more use a scan, because the graph would take
+        longer; None if this holds only for recalls above .99.
     """
 
     limit: int
@@ -384,5 +384,5 @@ class CostCurve:
     scanned_from: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the curve as the API shows it."""
+        """Return the curve in the form of the API."""
         return asdict(self) | {"points": [point._asdict() for point in self.points]}

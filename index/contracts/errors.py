@@ -85,15 +85,15 @@ def place_errors(*outer: str | int) -> Iterator[None]:
 
 
 class InvalidVector(InvalidInput):
-    """A vector has the wrong length, a bad number, a bad index, or is all zero."""
+    """A vector has the wrong length, an invalid number or index, or is all zero."""
 
 
 class InvalidId(InvalidInput):
-    """An id is empty, too long, or no string or integer."""
+    """An id is empty, too long, or neither a string nor an integer."""
 
 
 class InvalidPayload(InvalidInput):
-    """A payload is no JSON object."""
+    """A payload is not a JSON object."""
 
 
 class InvalidFilter(InvalidInput):
@@ -163,7 +163,7 @@ class SnapshotNotFound(NotFound):
 
 
 class Conflict(GcwsError):
-    """Something that must be new exists already, or is being worked on."""
+    """Something that must be new exists already, or another operation is using it."""
 
 
 class CollectionExists(Conflict):
@@ -175,7 +175,7 @@ class CollectionExists(Conflict):
 
 
 class CollectionBusy(Conflict):
-    """Another operation on this name, the reason, is under way; nothing was changed."""
+    """Another operation on this name, given as reason, is running; nothing was changed."""
 
     def __init__(self, name: str, reason: str) -> None:
         self.name = name
@@ -209,7 +209,7 @@ class SnapshotExists(Conflict):
 
 
 class ItemExists(Conflict):
-    """An item of this id exists, and the caller asked for inserts only.
+    """An item with this id exists, and the caller requested only inserts.
 
     row: position of the offending item in the caller's batch.
     """
@@ -221,9 +221,9 @@ class ItemExists(Conflict):
 
 
 class VersionConflict(Conflict):
-    """An item has not the version that a write is to be made on; nothing was stored.
+    """An item does not have the version that a write requires; nothing was stored.
 
-    expected, got: versions; 0 stands for no such item.
+    expected, got: versions; 0 means no such item.
     row: position of the offending item in the caller's batch.
     """
 
@@ -245,7 +245,7 @@ class CollectionLoading(GcwsError):
 
 
 class StoreError(GcwsError):
-    """The files on disk cannot be used as asked."""
+    """The files on disk cannot be used."""
 
 
 class DirectoryLocked(StoreError):
@@ -272,7 +272,7 @@ class DamagedFile(StoreError):
 
 
 class DamagedSnapshot(StoreError):
-    """A snapshot is not what was written or sent, or none of a collection; nothing was changed."""
+    """A snapshot differs from what was written or sent, or is none; nothing was changed."""
 
     def __init__(self, collection: str, name: str, reason: str) -> None:
         self.collection = collection
@@ -282,7 +282,7 @@ class DamagedSnapshot(StoreError):
 
 
 class IncompatibleFile(StoreError):
-    """A collection's file is of a format or hash version this program does not read, or a link."""
+    """A collection's file has a format or hash version unknown to this program, or is a link."""
 
     def __init__(self, name: str, expected: str, got: str) -> None:
         self.name = name
@@ -302,7 +302,7 @@ class DiskFull(StoreError):
 
 
 class OutOfDescriptors(StoreError):
-    """The process, or the machine, has as many files open as it may; nothing was stored."""
+    """The process or machine has reached its limit of open files; nothing was stored."""
 
     def __init__(self, name: str | None) -> None:
         self.name = name
@@ -310,11 +310,11 @@ class OutOfDescriptors(StoreError):
 
 
 class StorageFailed(StoreError):
-    """The operating system refused to read or write a file; what was asked for was not done.
+    """The operating system refused to read or write a file; the operation was not done.
 
-    name: of the collection, where it was a file of one.
-    cause: as the operating system or SQLite names it: ``EIO``, ``EROFS``, ``SQLITE_IOERR_READ``.
-    reason: the same in words.
+    name: of the collection, if the file belongs to one.
+    cause: the name of the error: ``EIO``, ``EROFS``, ``SQLITE_IOERR_READ``.
+    reason: the cause in words.
     """
 
     def __init__(self, name: str | None, cause: str, reason: str) -> None:

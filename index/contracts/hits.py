@@ -39,19 +39,19 @@ Pairs = tuple[Int64s, Int64s, Float64s]
 
 
 class Explanation(NamedTuple):
-    """What one query cost and what it can promise.
+    """The cost of one query, and its expected recall.
 
     method: one of `METHODS`: "scan", "tables" or "graph", or the kind of a backend that estimates.
-    bands, depth: tables probed, or entered by a graph search, and the least depth reached (0 where
+    bands, depth: tables probed, or entered by a graph search, and the smallest depth reached (0 if
         no table was probed).
-    candidates: live, permitted rows found in tables, or scanned; of a graph search all rows met.
+    candidates: live, permitted rows found in tables, or scanned; for a graph search, all rows met.
     scored: rows whose exact similarity was computed.
-    beam: best rows that a graph search held at once, 0 without one.
-    expected_recall: the promise a probe stopped at, the recall measured of such searches; 1 for a
-        scan, 0 for a backend that estimates and promises nothing.
-    seconds: how long the search took, a query of a batch its share; None where nobody timed it.
-    measured_recall: what audited queries of this kind found; None where there are none, or nobody
-        looked.
+    beam: best rows in a graph search's beam, 0 without one.
+    expected_recall: the recall proven by probing, or measured for such searches; 1 for a scan, 0
+        for a backend that estimates without a promise.
+    seconds: duration of the search; for a batch, the query's share; None if it was not timed.
+    measured_recall: recall of audited queries of this kind; None if there are none, or if it was
+        not looked up.
     """
 
     method: str

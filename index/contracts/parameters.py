@@ -1,6 +1,6 @@
 """Parameters of collections, backends and searches: frozen, validated when made.
 
-Bounds stand in the types, and words in the docstrings: the API page shows both.
+Bounds are in the types, texts in the docstrings: the API page shows both.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ MAX_SEED: Final = 2**63 - 1
 
 
 def require(holds: bool, *, name: str, expected: str, got: object) -> None:
-    """Raise InvalidParameter about the field ``name`` unless the condition holds."""
+    """Raise InvalidParameter for the field ``name`` unless the condition holds."""
     if not holds:
         raise _invalid(name, expected, got)
 
@@ -79,17 +79,17 @@ def _invalid(name: str, expected: str, got: object, *place: str | int) -> Invali
 
 
 class Within(NamedTuple):
-    """The numbers that a parameter may be; ``is_open``: ``low`` itself is none of them."""
+    """The permitted numbers of a parameter; ``is_open``: ``low`` itself is excluded."""
 
     low: float
     high: float
     is_open: bool = False
 
     def holds(self, value: Any) -> bool:  # noqa: ANN401  # as a caller gave it
-        """Return whether this is a number in the range."""
+        """Return whether the value is a number in the range."""
         if not _is_number(value):
             return False
-        if hasattr(value, "item"):  # of NumPy, whose type may not hold the bounds
+        if hasattr(value, "item"):  # a NumPy number, whose type may not hold the bounds
             value = value.item()
         is_within: bool = self.low <= value <= self.high
         return is_within and not (self.is_open and value == self.low)
@@ -97,7 +97,7 @@ class Within(NamedTuple):
     def __str__(self) -> str:
         """Return the range in words."""
         high = f"{self.high:g}"
-        if float(high) != self.high:  # six digits do not say it
+        if float(high) != self.high:  # six digits are not enough
             high = "2^63 - 1" if self.high == MAX_SEED else str(self.high)
         if self.is_open:
             return f"a number above {self.low:g}, at most {high}"
@@ -106,9 +106,9 @@ class Within(NamedTuple):
 
 @cache
 def _checks(parameters: type[Any]) -> list[tuple[str, tuple[str, ...], Within | None, bool, bool]]:
-    """Return of each field that is checked its name, words and range.
+    """Return the name, words and range of each field that is checked.
 
-    Then whether its numbers are whole, and whether it may be None.
+    Also whether its numbers are integers, and whether it may be None.
     """
     found = []
     for name, hint in get_type_hints(parameters, include_extras=True).items():
@@ -126,13 +126,13 @@ def _checks(parameters: type[Any]) -> list[tuple[str, tuple[str, ...], Within | 
 
 
 def require_fields(parameters: Any) -> None:  # noqa: ANN401  # any dataclass
-    """Raise InvalidParameter unless each field is one of its words, or in its range.
+    """Raise InvalidParameter unless each field has one of its words or is in its range.
 
-    Numbers of NumPy become those of Python, which files and servers hold.
+    Numbers of NumPy are converted to Python's, for files and servers.
     """
     for name, words, bounds, is_whole, may_be_none in _checks(parameters.__class__):
         value = getattr(parameters, name)
-        if (value is None and may_be_none) or isinstance(value, tuple):  # their class looks at it
+        if (value is None and may_be_none) or isinstance(value, tuple):  # checked by their class
             continue
         if bounds is not None and _is_number(value):
             if hasattr(value, "item"):
@@ -147,7 +147,7 @@ def require_fields(parameters: Any) -> None:  # noqa: ANN401  # any dataclass
 
 
 class Checked:
-    """Parameters whose fields must be in their ranges; making others raises InvalidParameter."""
+    """Parameters whose fields must be in their ranges; else InvalidParameter is raised."""
 
     __slots__ = ()
 
@@ -204,7 +204,7 @@ def require_word(name: str, value: object, words: Any) -> None:  # noqa: ANN401 
 
 
 def put_mode(mode: PutMode, min_score: float | None = None, recall: float | None = None) -> Mode:
-    """Return what is done with items; InvalidParameter for a score without its mode."""
+    """Return the mode of a write; InvalidParameter for a score without its mode."""
     require_word("mode", mode, PutMode)
     if mode == "unless_similar":
         if min_score is None:
@@ -305,7 +305,7 @@ class RandomBinningParams:
     seed: Seed = 0
 
     def __post_init__(self) -> None:
-        """Raise InvalidParameter when a field is outside its range; fill in the shape."""
+        """Raise InvalidParameter if a field is outside its range; fill in the shape."""
         require_fields(self)
         permitted = SHAPES[self.distribution]
         if permitted is None:
@@ -383,7 +383,7 @@ class Transform:
 
 
 def _transform_of(given: dict[str, Any]) -> Transform:
-    """Return a transform by its JSON form."""
+    """Return a transform from its JSON form."""
     lists = {"center": given.pop("center"), "weights": given.pop("weights", None)}
     _require_types(Transform, given)
     for name, values in lists.items():
@@ -397,11 +397,11 @@ def _transform_of(given: dict[str, Any]) -> Transform:
 
 
 def backend_document(params: BackendParams) -> dict[str, Any]:
-    """Return parameters of a backend in the API's own JSON form: its kind and its ``params``."""
+    """Return the JSON form of a backend's parameters: its kind and its ``params``."""
     fields = asdict(params)
     fields.pop("kind", None)
     if params.kind == "gmm_nystroem":
-        del fields["gamma"]  # of rbf_nystroem alone
+        del fields["gamma"]  # only for rbf_nystroem
     return {"kind": params.kind, "params": fields}
 
 
@@ -415,11 +415,11 @@ _TYPE_NAMES: Final = {
 
 
 def _require_types(params_class: type[Any], given: Mapping[str, Any]) -> None:
-    """Raise InvalidParameter unless each value is of a type that its field of a class has."""
+    """Raise InvalidParameter unless each value has a type that its field permits."""
     types = get_type_hints(params_class)
     for name, value in given.items():
         permitted = get_args(types[name]) or (types[name],)
-        if str in map(type, permitted):  # a literal, whose class looks which words there are
+        if str in map(type, permitted):  # a Literal, whose class checks the words
             permitted = (str,)
         if float in permitted:
             permitted += (int,)
@@ -437,10 +437,10 @@ def _is_number(value: object) -> bool:
 
 
 def backend_params(kind: str, params: Mapping[str, Any]) -> BackendParams:
-    """Inverse of `backend_document`; what is missing has its default.
+    """Inverse of `backend_document`; missing parameters have their defaults.
 
-    Raises InvalidParameter (there is no such kind or parameter, or it is outside its range, or of
-        another type).
+    Raises InvalidParameter (the kind or a parameter is unknown, out of range, or of another
+        type).
     """
     expected = f"one of {', '.join(BACKEND_KINDS)}"
     require(kind in BACKEND_KINDS, name="kind", expected=expected, got=kind)
@@ -513,9 +513,9 @@ class TextParams:
             raise _invalid("stop_words", "none where tokens are characters", [*words[:3]])
 
     def require_tokens(self) -> None:
-        """Raise InvalidParameter for a stop word that is no token, since texts are lowercased.
+        """Raise InvalidParameter for a stop word that is not a token, e.g. in upper case.
 
-        Collections of older versions have such words, and are opened.
+        Collections of older versions may have such words, and can still be opened.
         """
         for word in self.stop_words:
             if self.lowercase and word != word.lower():
@@ -523,14 +523,14 @@ class TextParams:
                 raise InvalidParameter(expected=expected, got=repr(word), loc=("stop_words",))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the parameters in the API's own JSON form."""
+        """Return the parameters in JSON form."""
         return asdict(self) | {"ngrams": [*self.ngrams], "stop_words": [*self.stop_words]}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> TextParams:
-        """Inverse of `to_dict`; what is missing has its default.
+        """Inverse of `to_dict`; missing fields have their defaults.
 
-        Raises InvalidParameter (there is no such field, or it is outside its range, or of another
+        Raises InvalidParameter (a field is unknown, out of range, or of another
             type).
         """
         names = [each.name for each in fields(cls)]
@@ -602,11 +602,11 @@ class CollectionConfig:
 
     @property
     def form(self) -> Form:
-        """How rows are kept in memory."""
+        """The form of rows in memory."""
         return "dense" if self.dim is not None and self.dim <= MAX_DENSE_DIM else "sparse"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the configuration in the API's own JSON form, without what is usual or absent."""
+        """Return the configuration in JSON form, without defaults and absent parts."""
         transform = asdict(self.transform)
         if self.transform.center is not None:
             transform["center"] = list(self.transform.center)
@@ -624,7 +624,7 @@ class CollectionConfig:
         }
 
     def difference(self, other: CollectionConfig) -> str:
-        """Return in words the first of all parts that another configuration has otherwise."""
+        """Return in words the first part that differs from another configuration."""
         mine, others = (
             {"storage": each.storage, "text": None, "ttl": None} | each.to_dict()
             for each in (self, other)
@@ -636,7 +636,7 @@ class CollectionConfig:
     def from_dict(cls, document: dict[str, Any]) -> CollectionConfig:
         """Inverse of `to_dict`.
 
-        Raises InvalidParameter, KeyError, TypeError, ValueError (it is the form of none).
+        Raises InvalidParameter, KeyError, TypeError, ValueError (the document is not valid).
         """
         storage, ttl = document.get("storage", "auto"), document.get("ttl")
         _require_types(cls, {"dim": document["dim"], "storage": storage, "ttl": ttl})
@@ -707,7 +707,7 @@ class SearchParams:
 
     @property
     def pool(self) -> int:
-        """How many rows are scored exactly, never fewer than the hits wanted."""
+        """Number of rows that are scored exactly, at least the requested hits."""
         if self.candidates is None:
             return max(MIN_POOL, POOL_SHARE * self.limit)
         return max(self.candidates, self.limit)
