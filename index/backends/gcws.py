@@ -96,7 +96,7 @@ class Delta:
         return Delta(self.codes[count:], self.count - count) if count else self
 
     def some(self, places: Int64s) -> Delta:
-        """Return some of the rows: (m,) int64, rising, counted from the first of the delta."""
+        """Return some of the rows: (m,) int64, ascending, counted from the first."""
         return Delta(self.codes[places], len(places)) if len(places) else _NO_DELTA
 
 

@@ -218,7 +218,7 @@ class MappedArray:
     def with_room(self, array: AnyArray, used: int, wanted: int) -> AnyArray:
         """Return ``array``, or another view of the file with room for at least ``wanted`` entries.
 
-        Views of before stay valid, and show the same entries. ``array`` is what this returned last,
+        Earlier views stay valid, and show the same entries. ``array`` is the last one returned,
         or one of no entries; ``used`` is there for `contracts.arrays.with_room`, which copies.
         Raises OSError (the disk is full; nothing has changed).
         """
