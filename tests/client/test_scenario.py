@@ -605,7 +605,7 @@ def test_a_masked_vector_is_refused_and_one_without_a_mask_is_searched_for(opene
 
 def test_hits_become_a_frame(opened: Open) -> None:
     items = opened(4)
-    payloads = [{"roast": "light"}, {"id": 7, "payload.id": 8}, {"roast": "dark"}, None]
+    payloads = [{"roast": "light"}, {"payload.id": 8, "id": 7}, {"roast": "dark"}, None]
     items.add([*COFFEES.values()], ids=[*COFFEES], payloads=payloads)
     hits = items.query(COFFEES["kenya"], recall=1)
     frame = hits.to_pandas()
@@ -614,7 +614,7 @@ def test_hits_become_a_frame(opened: Open) -> None:
     assert frame["score"].tolist() == hits.scores
     by_id = frame.set_index("id")
     assert by_id.loc["kenya", "roast"] == "light"
-    assert by_id.loc["brazil", ["payload.id", "payload.payload.id"]].tolist() == [7, 8]
+    assert by_id.loc["brazil", ["payload.id", "payload.payload.id"]].tolist() == [8, 7]
     assert by_id["roast"].isna().sum() == len(hits) - 2
     none = items.query(COFFEES["kenya"], where={"roast": "none"}).to_pandas()
     assert (list(none.columns), len(none)) == (["id", "score"], 0)

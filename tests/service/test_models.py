@@ -2,6 +2,7 @@
 
 import json
 import sys
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -299,7 +300,18 @@ SPARSE: Final = (
 def test_a_plain_vector_is_read_as_any_other_is(
     model: type[Body], head: str, vector: str, tail: str
 ) -> None:
-    text = f'{head}"vector":{vector}{tail}'.encode("utf-8", "surrogatepass")
+    assert_is_read_as_any_other(model, f'{head}"vector":{vector}{tail}')
+
+
+def test_what_stands_around_a_plain_vector_is_read_as_around_any_other() -> None:
+    vectors = ["[1,2.5]", *(form % (("[0,3]", "[1,2]")[: form.count("%s")]) for form in SPARSE)]
+    for head, vector, tail in product(PLAIN_HEADS, vectors, PLAIN_TAILS):
+        assert_is_read_as_any_other(QueryBody, f'{head}"vector":{vector}{tail}')
+
+
+def assert_is_read_as_any_other(model: type[Body], body: str) -> None:
+    """Compare what the service reads of a body with what the validator alone does."""
+    text = body.encode("utf-8", "surrogatepass")
 
     def result(read: Any) -> Json:  # noqa: ANN401
         try:

@@ -249,7 +249,7 @@ def test_optimizing_begins_once_no_rows_come_in(tmp_path: Path, rng: np.random.G
         put(stored, clustered(rng, 1500, 0, dim=DIM)[0])
         thread = stored.optimizer.thread
         assert thread is not None
-        thread.join(300)
+        thread.join(60)
         assert has_lists(stored)
 
 
