@@ -108,7 +108,7 @@ LOADERS: Final[dict[str, Callable[[Path], Vectors]]] = {
     "news20 words": lambda folder: word_vectors(_sparse("news20", folder), WORD_DIM),
     "news20 words, 300": lambda folder: word_vectors(_sparse("news20", folder), 3 * WORD_DIM),
     "news20 sentences": lambda folder: _sentences(_sparse("news20", folder)),
-    "made, clustered": lambda folder: made(),
-    "made, a million": lambda folder: made(rows=MILLION),
+    "synthetic, clustered": lambda folder: made(),
+    "synthetic, a million": lambda folder: made(rows=MILLION),
     "gaussian": lambda folder: gaussian(),
 }

@@ -147,7 +147,7 @@ def main() -> None:
                     "yes" if work is ours else "no",
                 )  # fmt: skip
                 print(table.rows[-1], flush=True)
-    table.notes.insert(0, f"{len(texts):,} texts of {_WORDS} words, least score {LEAST}.")
+    table.notes.insert(0, f"{len(texts):,} texts of {_WORDS} words, minimum score {LEAST}.")
     table.publish(options, threads="kernels on all cores, rivals on one")
 
 

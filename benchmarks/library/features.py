@@ -124,12 +124,12 @@ def main() -> None:
         for features in FEATURES:
             add_scan(scans, features, threads)
     maps.notes.append(
-        f"{PRODUCT_FLOATS:,} features a run, float32. A ratio of 1 is as many features a second "
-        "as entries of the bare product, which draws no phases and takes no cosines."
+        f"{PRODUCT_FLOATS:,} float32 features a run. A ratio of 1 means as many features a second "
+        "as entries of the bare product, which has no phases and no cosines."
     )
     scans.notes.append(
-        f"one query over {BYTES >> 20} MB of features, each thread its share, the best {POOL} rows "
-        "kept; the product keeps none."
+        f"One query over {BYTES >> 20} MB of features, divided between the threads. A scan keeps "
+        f"the best {POOL} rows, the product keeps none."
     )
     for table in (maps, scans):
         table.publish(options, threads="threads as stated")

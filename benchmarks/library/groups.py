@@ -152,10 +152,9 @@ def main() -> None:
         for row, seconds in zip(table.rows, every, strict=True)
     ]
     table.notes.append(
-        f"{options.rows:,} sets of {NONZEROS}, least score {LEAST}. Loading is `add`, and the "
-        "making of sketches, and the writing of a file; grouping is `groups`, `dedupe`, and asking "
-        "for each set before it is inserted. "
-        "A member is an item that belongs to a group and is not its first."
+        f"{options.rows:,} sets of {NONZEROS} elements, minimum score {LEAST}. Loading is `add`, "
+        "sketching by datasketch, or writing a file. Grouping is `groups`, `dedupe`, or a query by "
+        "each set before it is inserted. A member is an item of a group other than its first."
     )
     table.publish(options, threads="kernels on all cores, datasketch on one")
 

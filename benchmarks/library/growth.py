@@ -236,9 +236,10 @@ def main(given: Sequence[str] | None = None) -> None:
             add_rows(costs, memory, in_own_process(measure, Path(name), items))
         print(costs.rows[-1], memory.rows[-1], flush=True)
     costs.notes.append(
-        f"Made, clustered, 128 dimensions, {QUERIES:,} held-out queries, top {LIMIT}; processor "
-        "time of a query and its candidates are means over the queries. Bytes an item, and memory "
-        "of the process, the float32 rows included, at most while building and after it:"
+        f"Synthetic clusters of 128 dimensions, {QUERIES:,} held-out queries, top {LIMIT}. "
+        "Processor time and candidates are means over the queries. The next table has bytes an "
+        "item, and the memory of the process with its float32 rows: the maximum while building, "
+        "and after it."
     )
     costs.notes.append(markdown(memory.columns, memory.rows))
     costs.publish(options, threads=f"{BUILDING_THREADS} threads build, 1 asks")

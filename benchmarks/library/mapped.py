@@ -180,9 +180,9 @@ def main(given: Sequence[str] | None = None) -> None:
         )  # fmt: skip
         print(table.rows[-1], flush=True)
     table.notes.append(
-        f"Made, clustered; {QUERIES:,} held-out queries one by one, {COLD_QUERIES} of them cold, "
-        f"{SCANS} scans; top 10, medians of wall time. Memory is what the system cannot take back, "
-        "grown since before the start."
+        f"Synthetic clusters. {QUERIES:,} held-out queries one by one, {COLD_QUERIES} of them "
+        f"cold, and {SCANS} scans; top 10, medians of wall time. Memory is the growth since before "
+        "the start of what the system cannot reclaim."
     )
     table.publish(options, threads="1 thread asks, all build")
 

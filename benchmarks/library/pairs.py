@@ -51,7 +51,7 @@ TASKS: Final = (
     Task("dailysports_frames", (0.95,), 2),
     Task("news20 tf-idf", (0.8, 0.5, 0.3)),
     Task("muv_ecfp4", (0.8, 0.6)),
-    Task("made, clustered", (0.5,), 2),
+    Task("synthetic, clustered", (0.5,), 2),
 )
 
 
@@ -114,8 +114,8 @@ def main() -> None:
         if task.data in options.sets:
             add_rows(table, task, options.data, options.threads)
     table.notes.append(
-        "All-zero vectors left out; the index is built beforehand, graph and calibration included. "
-        "A join that has use for more tables makes them: that is in its time."
+        "All-zero vectors are left out. The index, its graph and its calibration are built before. "
+        "If a join needs more tables, the time to make them is part of its time."
     )
     table.publish(options, threads=f"{options.threads} threads")
 

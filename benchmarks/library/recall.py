@@ -27,7 +27,7 @@ GUARANTEES: Final[tuple[Guarantee, ...]] = ("measured", "proven")
 ROUNDING: Final = 1e-9
 SETS: Final = (
     "fashion_mnist", "dailysports_frames", "muv_ecfp4", "covtype93k", "news20 tf-idf", "letter",
-    "made, clustered",
+    "synthetic, clustered",
 )  # fmt: skip
 COLUMNS: Final = (
     "data", "guarantee", "asked", "recall", "queries/s", "in one call", "exact scan, queries/s",
@@ -111,8 +111,8 @@ def main() -> None:
     for name in options.sets:
         add_rows(table, load(name, options.data), options.targets)
     table.notes.append(
-        f"{QUERIES:,} queries a set, drawn at random and not stored; default parameters; "
-        "all-zero vectors left out; candidates and exact scores are means over the queries."
+        f"{QUERIES:,} random queries a set, which are not stored. Parameters are the defaults, "
+        "all-zero vectors are left out. Candidates and exact scores are means over the queries."
     )
     table.publish(options, threads="1 thread")
 

@@ -18,7 +18,7 @@ from benchmarks.harness.report import Table, arguments
 from benchmarks.harness.timing import interleaved
 from gcws_search.index.contracts.parameters import ExactParams, SearchParams
 
-SETS: Final = ("fashion_mnist", "gaussian", "made, clustered", "dailysports_frames")
+SETS: Final = ("fashion_mnist", "gaussian", "synthetic, clustered", "dailysports_frames")
 LIMIT: Final = 10
 QUERIES: Final = 64
 SINGLES: Final = 16
@@ -104,12 +104,11 @@ def main() -> None:
     for name in SETS:
         add_row(table, load(name, options.data))
     table.notes.append(
-        f"top {LIMIT}; one query at a time, then {QUERIES} queries in one call; processor time, "
-        f"medians of {REPEATS} turns. Queries that come one at a time read all copies from memory: "
-        "GB/s are of these. `by floats` is the same scan of the same rows without copies. "
-        "FAISS's L1 ranks as GMM does on L1-normalised rows only. Jaccard is asked in one call on "
-        "the positive and negative parts side by side, on the rows themselves where none is "
-        "negative."
+        f"Top {LIMIT}, one query at a time, then {QUERIES} queries in one call. Processor time, "
+        f"medians of {REPEATS} turns. Single queries read all copies from memory; GB/s are theirs. "
+        "`by floats` is the same scan of the same rows without copies. FAISS's L1 ranks as GMM "
+        "does on L1-normalised rows only. Its Jaccard gets the positive and negative parts of a "
+        "row side by side, or the row itself where no value is negative."
     )
     table.publish(options, threads="1 thread")
 

@@ -105,8 +105,8 @@ def main() -> None:
         else:
             table.add(*ours, "", "", "", "")
     table.notes.append(
-        "datasketch: `WeightedMinHashGenerator(128, 256)` on the magnitudes, for it takes no "
-        "negative values, nor coordinates that are not numbered from 0 to a fixed dimension."
+        "datasketch is `WeightedMinHashGenerator(128, 256)` on the magnitudes: it takes no "
+        "negative values, and only coordinates from 0 to a fixed dimension."
     )
     table.publish(options, threads="threads as stated")
 

@@ -25,7 +25,13 @@ from gcws_search.index.warmup.compile import compile_kernels
 QUERIES: Final = 400
 RUNS: Final = 12
 TARGETS: Final = (0.8, 0.9, 0.99)
-SETS: Final = ("letter", "covtype93k", "dailysports_frames", "fashion_mnist", "made, clustered")
+SETS: Final = (
+    "letter",
+    "covtype93k",
+    "dailysports_frames",
+    "fashion_mnist",
+    "synthetic, clustered",
+)
 OPTIONAL: Final = (None, *STAGES)
 """Stages that can be left out; None leaves out none."""
 COLUMNS: Final = (

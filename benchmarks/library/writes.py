@@ -332,9 +332,9 @@ def main(given: Sequence[str] | None = None) -> None:
         with tempfile.TemporaryDirectory() as name:
             measure(table, Path(name), durability, options.rows)
     table.notes.append(
-        f"Made, clustered, {options.rows:,} items of 128 dimensions before; {SINGLES:,} single "
-        f"changes, each seen by the next search; then {PUT:,} items put {BATCH:,} at a time. With "
-        "a processor: less the time that the thread was ready and had none."
+        f"Synthetic clusters, {options.rows:,} items of 128 dimensions. First {SINGLES:,} single "
+        f"changes, each seen by the next search, then {PUT:,} items put {BATCH:,} at a time. *With "
+        "a processor* leaves out the time that the thread waited for a processor."
     )
     table.publish(options, threads="kernels on all cores, 1 reader, 1 writer")
 

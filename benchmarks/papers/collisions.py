@@ -128,7 +128,7 @@ def made_pairs() -> list[tuple[str, VectorBatch]]:
                 continue
             scaled = second * (ratio * np.abs(first).sum() / np.abs(second).sum())
             rows = np.stack([first, scaled]).astype(np.float32)
-            pairs.append((f"made, {name}", space.prepare(space.from_dense(rows))))
+            pairs.append((f"synthetic, {name}", space.prepare(space.from_dense(rows))))
     return pairs
 
 

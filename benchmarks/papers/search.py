@@ -237,7 +237,7 @@ def run(options: Options) -> Sheet:
     """Return what every backend finds on all sets."""
     rows = QUICK_ROWS if options.quick else ROWS
     if options.data is None or options.quick:
-        sets = [DataSet("made, clustered", made(rows=QUICK_ROWS + QUERIES, dim=24))]
+        sets = [DataSet("synthetic, clustered", made(rows=QUICK_ROWS + QUERIES, dim=24))]
     else:
         sets = [load(name, options.data) for name in SETS]
     results, notes = [], []

@@ -104,7 +104,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--data", type=Path, metavar="DIR", help="folder of the data sets")
     made.add_argument("--out", type=Path, required=True, metavar="DIR", help="where results go")
-    made.add_argument("--quick", action="store_true", help="small; made data without --data")
+    made.add_argument("--quick", action="store_true", help="small; synthetic data without --data")
     made.add_argument("--threads", type=int, default=1, metavar="N")
     made.add_argument(
         "--write", type=Path, metavar="FILE", help="put the tables into their block of this file"

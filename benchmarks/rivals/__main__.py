@@ -22,10 +22,10 @@ from benchmarks.rivals.process import BUILD_SECONDS, MIN_SECONDS, Built, Runner,
 from gcws_search.index.hashing.banding import FIRST_TABLES
 
 SETS: Final = (
-    "fashion_mnist", "dailysports_frames", "covtype93k", "made, clustered", "letter",
+    "fashion_mnist", "dailysports_frames", "covtype93k", "synthetic, clustered", "letter",
     "news20 words", "news20 sentences", "muv_ecfp4", "news20 tf-idf",
 )  # fmt: skip
-LARGE_SETS: Final = ("made, a million",)
+LARGE_SETS: Final = ("synthetic, a million",)
 """Measured instead with ``--large``: some rivals build them for ten minutes."""
 SPARSE: Final = ("muv_ecfp4", "news20 tf-idf")
 RECALLS: Final = (0.95, 0.99)
@@ -186,17 +186,17 @@ def notes(names: Sequence[str]) -> list[str]:
         if find_spec(library) is not None
     ]
     return [
-        f"1,000 held-out queries in one call, repeated until {MIN_SECONDS} s have passed, of "
-        "which the median counts; all methods on L1-normalised rows, where L1 ranks as GMM does; "
-        "the ratios are in the order of the columns of queries/s; speeds between two measured "
-        "settings by linear interpolation of their logarithm, none extrapolated; "
-        "where a method finds no way to use two threads, its speed on one stands for it; "
-        f"built on {BUILD_THREADS} threads, once or, until that has taken {BUILD_SECONDS:.0f} s, "
-        "again, of which the median counts; the ratios to the fastest graph's building; tables "
-        f"alone are the first {FIRST_TABLES}, hashing included, of dense rows: sparse ones are "
-        "hashed only where a graph is built; compiling is what every new "
-        "process spends on it, numba's cache being filled; memory is by how much the process "
-        "grows, rows included. "
+        "- Queries/s: 1,000 held-out queries in one call. The call is repeated for at least "
+        f"{MIN_SECONDS} s; the median counts. All methods get L1-normalised rows, on which L1 "
+        "ranks as GMM does. Between two measured settings, the logarithm of the speed is "
+        "interpolated; nothing is extrapolated. The speed on one thread stands for methods that "
+        "cannot use two. Ratios are in the order of the columns.\n"
+        f"- Build: on {BUILD_THREADS} threads. Builds are repeated for {BUILD_SECONDS:.0f} s, and "
+        "the median counts. Ratios are to the fastest graph.\n"
+        f"- Tables alone: the first {FIRST_TABLES} tables of dense rows, with the time to hash "
+        "them. Sparse rows are hashed only for a graph.\n"
+        "- Compiling: the time that each new process spends on it when numba's cache is full.\n"
+        "- Memory: the growth of the process, rows included.\n\n"
         f"{', '.join(versions)}. " + " ".join([*refused, *missing])
     ]
 

@@ -86,8 +86,8 @@ def main() -> None:
     for name in options.sets:
         add_rows(table, load(name, options.data))
     table.notes.append(
-        f"{QUERIES:,} held-out queries in one call; the quantile is that of the queries' tenth "
-        f"scores; the share is of all true items of all queries, {MAX:,} a query at most."
+        f"{QUERIES:,} held-out queries in one call. The quantile is that of the queries' tenth "
+        f"scores. The share is that of the true items of all queries, at most {MAX:,} a query."
     )
     table.publish(options, threads="1 thread")
 

@@ -88,7 +88,7 @@ def start_replica(url: str, folder: Path, base: str = "", *, writes: bool = Fals
 
 
 def fill_database(url: str, rows: int, dim: int = DIM) -> None:
-    """Write made vectors to a collection."""
+    """Write synthetic vectors to a collection."""
     config = ix.CollectionConfig(dim=dim)
     space = ix.StoredCollection.in_memory("made", config, threads=1).space
     with closing(Database.open(url)) as database:
@@ -157,8 +157,8 @@ def main() -> None:
         return
     table = Table("bases", COLUMNS)
     table.notes.append(
-        f"{DIM} numbers a row, one shard, the base in a folder; {options.turns} turns, medians. "
-        "Each is a process of its own, with compiled kernels, until it has every item and an index."
+        f"{DIM} numbers a row, one shard, the base in a folder; medians of {options.turns} turns. "
+        "Each process starts with compiled kernels, and is timed until it has all items indexed."
     )
     for rows in options.rows:
         measure(rows, options.turns, table)

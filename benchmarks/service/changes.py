@@ -146,8 +146,8 @@ def main() -> None:
         with serving(Path(name) / "data") as server:
             over_http(table, rows, server)
     table.notes.append(
-        f"fashion_mnist, {STORED:,} items of 784 numbers before. Plain puts are of as many vectors "
-        "in the same turn; requests put one item each."
+        f"fashion_mnist, {STORED:,} items of 784 numbers. In each turn, plain puts store as many "
+        "vectors. A request puts one item."
     )
     table.publish(options, threads="all cores")
 

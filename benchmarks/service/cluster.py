@@ -406,11 +406,11 @@ def main() -> None:
         for stage in stages(table, Path(name), vectors):
             print(f"… {stage}", flush=True)
     table.notes.append(
-        f"100,000 items of 128 numbers, clustered. {TURNS} turns of {SECONDS:g} s each (loads: 3 "
-        "turns): medians, and the median of the turns' ratios. Client, node, PostgreSQL with its "
+        f"100,000 items of 128 numbers, in clusters. Medians of {TURNS} turns of {SECONDS:g} s (3 "
+        "turns of loads), and of the ratios of each turn. Client, node, PostgreSQL with its "
         "standby, shards and router share the machine and its one disk. Queries ask for 10 hits "
-        "at recall 0.9, by vectors that are not stored. Times of what is killed begin with the "
-        "kill, and include the start of the process."
+        "at recall 0.9, by vectors that are not stored. Times after a kill begin with the kill, "
+        "and include the start of the new process."
     )
     table.publish(options, threads=f"1 client process, 1 node, {SHARDS} shards, 1 router")
 

@@ -203,13 +203,12 @@ def main() -> None:
         add_rows(merged, by_rank, load(name, options.data), options.queries)
     shards = " · ".join(map(str, SHARDS))
     merged.notes.append(
-        f"Recall of the merged answer of {shards} shards; {options.queries:,} queries a set, drawn "
-        "at random and not stored."
+        f"Recall of the merged answer of {shards} shards; {options.queries:,} random queries "
+        "a set, which are not stored."
     )
     by_rank.notes.append(
-        f"Share of the true hits of {RANKED_SHARDS} shards, each among its own items, that the "
-        "shards found, by their rank on the shard. Hits that tie with the last are left out of the "
-        "ranks."
+        f"Share of true hits found, by their rank on the shard: {RANKED_SHARDS} shards, each with "
+        "its own items. Hits that tie with the last are left out of the ranks."
     )
     for table in (merged, by_rank):
         table.publish(options, threads="1 thread")

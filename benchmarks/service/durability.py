@@ -430,10 +430,10 @@ def main(given: Sequence[str] | None = None) -> None:
     if options.churn:
         churn(table, vectors, options.churn)
     table.notes.append(
-        f"Made, clustered items of {vectors.shape[1]} dimensions; {SINGLES:,} single inserts into "
-        f"{BEFORE:,} items in {SLICES} turns, loads of {LOADED:,} items in commits of "
-        f"{CHUNK_ROWS:,}, {LOADS} each, medians. Bare SQLite: the same rows, table, settings and "
-        "transactions, ready made, by one thread."
+        f"Synthetic clusters of {vectors.shape[1]} dimensions. {SINGLES:,} single inserts into "
+        f"{BEFORE:,} items in {SLICES} turns; {LOADS} loads of {LOADED:,} items each, in commits "
+        f"of {CHUNK_ROWS:,}; medians. Bare SQLite gets the same rows, made before, with the same "
+        "table, settings and transactions, by one thread."
     )
     table.publish(options, threads="kernels on all cores; clients on the same machine")
 

@@ -115,9 +115,9 @@ def main() -> None:
         for transform in TRANSFORMS:
             add_row(table, name, form, vectors, transform)
     table.notes.append(
-        f"The first {ROWS:,} rows, every second coordinate with its sign turned. Differences are "
-        f"the largest of all pairs; those of parts are relative to the total. {LIMIT} coordinates "
-        "are listed, all others summed."
+        f"The first {ROWS:,} rows, with the sign of every second coordinate changed. Differences "
+        "are the largest of all pairs; those of parts are relative to the total. An answer lists "
+        f"{LIMIT} coordinates, and the sum of all others."
     )
     table.publish(options, threads="1 thread")
 

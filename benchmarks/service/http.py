@@ -27,7 +27,7 @@ from benchmarks.harness.server import Server, resident_bytes, serving
 JsonVector: TypeAlias = Any
 Collections: TypeAlias = dict[str, Vectors]
 DENSE: Final = "fashion"
-SETS: Final = {DENSE: "fashion_mnist", "made": "made, clustered", "news": "news20"}
+SETS: Final = {DENSE: "fashion_mnist", "synthetic": "synthetic, clustered", "news": "news20"}
 QUERIES: Final = 500
 INSERTS: Final = 300
 POLL_SECONDS: Final = 0.1
@@ -283,9 +283,9 @@ def main() -> None:
         for stage in stages(table, Path(name), collections):
             print(f"… {stage}", flush=True)
     table.notes.append(
-        "Clients are keep-alive connections of one process on the same machine. The constant comes "
-        "from the same application and settings, after the same body was parsed. Queries ask for "
-        "10 hits at recall 0.9, by vectors that are not stored."
+        "Clients are keep-alive connections of one process on the same machine. The constant "
+        "answer comes from the same application and settings, after it has parsed the same body. "
+        "Queries ask for 10 hits at recall 0.9, by vectors that are not stored."
     )
     table.publish(options, threads="1 server process, 1 client process")
 

@@ -204,9 +204,9 @@ def main() -> None:
             graph_seconds(server, name)
             compare(table, name, Asker(server, name), embedded, asked)
     table.notes.append(
-        f"{options.queries:,} vectors that are not stored, and {options.rows:,} items, or all "
-        f"others of a data set. The least of {_TURNS} turns. A route is asked by one client on the "
-        "same machine; processor is the server's. A query is given the limit that the hits need."
+        f"{options.queries:,} vectors that are not stored, against {options.rows:,} items or all "
+        f"others of a data set. Minimum of {_TURNS} turns. One client on the same machine uses the "
+        "route; processor time is the server's. Queries get the limit that the hits need."
     )
     table.publish(options, threads="all cores")
 

@@ -117,10 +117,10 @@ def main() -> None:
                         GOALS[clients] if form == "JSON" else "",
                     )
     table.notes.append(
-        f"{TURNS} turns of {SECONDS:g} s each; medians of queries a second and of the server's "
-        "processor time a query, and of the turns' ratios. The least is asked by JSON always. "
-        "Client and servers share the machine. Queries ask for 10 hits at recall 0.9, by vectors "
-        "that are not stored."
+        f"Medians of {TURNS} turns of {SECONDS:g} s: queries a second, the server's processor time "
+        "a query, and the ratios of each turn. The least application always gets JSON. Client and "
+        "servers share the machine. Queries ask for 10 hits at recall 0.9, by vectors that are not "
+        "stored."
     )
     table.publish(options, threads="1 client process, 1 server process at a time")
 

@@ -100,10 +100,10 @@ def measure(rows: int, dim: int, table: Table) -> None:
     for (what, factor), *seconds_of in zip(words, read, after, strict=True):
         table.add(str(dim), what, *(f"{factor * each:.2f}" for each in seconds_of))
     table.notes.append(
-        f"{dim} numbers: moved in {seconds:.1f} s, {used:.1f} s of a processor beside those of"
-        f" PostgreSQL; files: {files}. {len(found):,} items were inserted meanwhile, in"
-        f" {1000 * statistics.median(found):.1f} ms in the median, and {1000 * max(found):.0f} ms"
-        " at most."
+        f"{dim} numbers: moved in {seconds:.1f} s into {files} files, with {used:.1f} s of"
+        f" processor time outside PostgreSQL. Meanwhile {len(found):,} items were inserted, in a"
+        f" median of {1000 * statistics.median(found):.1f} ms, at most"
+        f" {1000 * max(found):.0f} ms."
     )
 
 

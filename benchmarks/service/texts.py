@@ -131,9 +131,9 @@ def main() -> None:
         len(a), int(count), same,
     )  # fmt: skip
     table.notes.append(
-        f"`load` and `groups --recall 1` at a least score of {LEAST}, each a process of its own "
-        "that asks a server which is ready. `rows` is the conversion of all texts alone; the "
-        "processor's seconds are those of the server and of the commands."
+        f"`load` and `groups --recall 1` at a minimum score of {LEAST}, each a process of its own, "
+        "against a server that is ready. `rows` is the conversion of all texts alone. Processor "
+        "time is that of the server and the commands."
     )
     table.publish(options, threads="2 processors")
 

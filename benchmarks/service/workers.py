@@ -112,7 +112,7 @@ def main() -> None:
     for clients, pairs in turns.items():
         add_rows(table, clients, pairs)
     table.notes.append(
-        f"{TURNS} turns of {SECONDS:g} s each; medians, and the median of the turns' ratios. "
+        f"Medians of {TURNS} turns of {SECONDS:g} s, and of the ratios of each turn. "
         "Client and servers share the machine. Queries ask for 10 hits at recall 0.9, by vectors "
         "that are not stored."
     )

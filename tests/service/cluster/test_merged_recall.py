@@ -1,4 +1,4 @@
-"""Recall of merged answers on made data; `benchmarks.service.cluster_recall` has real data."""
+"""Recall of merged answers on synthetic data; `benchmarks.service.cluster_recall` has real data."""
 
 from dataclasses import replace
 
