@@ -534,6 +534,8 @@ class Collection:
     ) -> Count:
         """Delete items by their ids, or all that match a filter; return how many were deleted.
 
+        A server is sent 100,000 ids at a time.
+
         Parameters
         ----------
         if_version : int or None
@@ -558,7 +560,8 @@ class Collection:
     ) -> Count:
         """Change payloads of items, by their ids or by a filter, without sending vectors.
 
-        Items keep their places in pages. Return the number of items changed.
+        Items keep their places in pages. Return the number of items changed. A server is sent
+        100,000 ids at a time.
 
         Parameters
         ----------

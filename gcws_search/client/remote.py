@@ -80,6 +80,8 @@ _JOINED_LINES: Final = 10_000
 """Lines of a join that are read together."""
 _QUERY_HITS: Final = 1_000_000
 """Hits that one answer holds."""
+_PER_REQUEST: Final = 100_000
+"""Queries, or ids of a change, that a server takes in one request."""
 
 
 def run(coroutine: Coroutine[Any, Any, R]) -> R:
@@ -330,8 +332,7 @@ class RemoteCollection:
         self, ids: list[str] | None, where: Mapping[str, Any] | None, if_version: int | None
     ) -> Count:
         if if_version is None or ids is None:
-            document = present(ids=ids, filter=where)
-            return await self.send("items/delete", document, partial(_count_of, "deleted"))
+            return await self._change("items/delete", "deleted", ids, present(filter=where))
         params = {"if_version": str(if_version)}
         await self.ask("DELETE", item_path(ids[0]), params=params, repeatable=False)
         return Count(1)
@@ -345,18 +346,24 @@ class RemoteCollection:
         if_version: int | None,
     ) -> Count:
         word, document = "items", present(filter=where, if_version=if_version)
-        if if_version is None or ids is None:
-            document |= present(ids=ids)
-        else:
-            word = item_path(ids[0])
         document |= {"merge": merge, "payload": None if payload is None else read_json(payload)}
-        return await self.send(
-            word,
-            document,
-            partial(_count_of, "updated"),
-            method="PATCH",
-            repeatable=if_version is None,
-        )
+        if if_version is not None and ids is not None:
+            word, ids = item_path(ids[0]), None
+        how: dict[str, Any] = {"method": "PATCH", "repeatable": if_version is None}
+        return await self._change(word, "updated", ids, document, **how)
+
+    async def _change(
+        self, path: str, word: str, ids: list[str] | None, document: Mapping[str, Any], **how: Any
+    ) -> Count:
+        """Send a change of items, some of the ids at a time; return the sum of ``word``."""
+        parts: list[dict[str, Any]] = [{}]
+        if ids is not None:
+            wanted = [*dict.fromkeys(ids)]
+            firsts = range(0, max(1, len(wanted)), _PER_REQUEST)
+            parts = [{"ids": wanted[first : first + _PER_REQUEST]} for first in firsts]
+        count = partial(_count_of, word)
+        counts = [await self.send(path, {**document, **part}, count, **how) for part in parts]
+        return counts[0] if len(counts) == 1 else Count(sum(counts))
 
     async def load(
         self, body: LoadBody, params: Mapping[str, str], key: str | None = None
@@ -411,7 +418,8 @@ class RemoteCollection:
         params["with_payload"] = str(with_payload).lower()
         if on_error != "stop":
             params["on_error"] = on_error
-        step = max(1, min(_QUERY_BYTES // max(1, rows.row_bytes), _QUERY_HITS // max(1, limit)))
+        most = _QUERY_BYTES // max(1, rows.row_bytes), _QUERY_HITS // max(1, limit), _PER_REQUEST
+        step = max(1, min(most))
         found: list[dict[str, Any]] = []
         for first in range(0, len(rows), step):
             part = rows.part(slice(first, first + step))
@@ -628,10 +636,10 @@ def _naming_rows(name: str, rows: ix.InputVectors, first: int = 0) -> Iterator[N
     try:
         yield
     except ix.InvalidInput as error:
-        if error.loc[:1] not in (("queries",), ("rows",)):
-            raise
-        named = name_column(error, rows)
-        raise named.at(name, first + int(named.loc[1]), skip=2) from None
+        match name_column(error, rows):
+            case ix.InvalidInput(loc=("queries" | "rows", int(row), *_)) as named:
+                raise named.at(name, first + row, skip=2) from None
+        raise
 
 
 def present(**given: Any) -> dict[str, Any]:

@@ -186,10 +186,11 @@ class Source:
         try:
             yield
         except InvalidInput as error:
-            if error.loc[:1] not in (("rows",), ("queries",)):
-                raise
-            row = self.number_of(first + int(error.loc[1]))
-            raise BadFile(f"{self.file.name}: {self.error_words(error, row)}") from None
+            match error.loc:
+                case ("rows" | "queries", int(at), *_):
+                    row = self.number_of(first + at)
+                    raise BadFile(f"{self.file.name}: {self.error_words(error, row)}") from None
+            raise
 
     def with_column(self, words: str) -> str:
         """Return a message with the name of its column."""

@@ -27,7 +27,9 @@ import gcws_search
 from gcws_search import GivenIds, InvalidInput, InvalidParameter, InvalidVector, ItemNotFound
 from gcws_search.client.remote import RemoteCollection
 from tests.client.conftest import Open
+from tests.support.files import source
 from tests.support.service.client import Json, gmm
+from tests.support.service.live_server import listening
 
 COFFEES: dict[str, list[float]] = {
     "kenya": [2, -1, 1, -0.5],
@@ -1403,6 +1405,31 @@ def test_a_bad_query_of_several_requests_is_named_by_its_row(opened: Open) -> No
     items.add(queries[:1])
     with pytest.raises(InvalidVector, match=r"queries\[2799\]\.vector\[7\]"):
         items.query_many(queries, limit=1)
+
+
+def test_more_ids_and_queries_than_a_request_takes_are_sent_in_parts(opened: Open) -> None:
+    items, ids = opened(1), [*map(str, range(100_001))]
+    items.add([[1], [2]], ids=[ids[0], ids[-1]])
+    assert items.query_many(np.ones((len(ids), 1)), limit=1).ids.shape == (len(ids), 1)
+    assert items.set_payload([*ids, ids[0]], payload={"n": 1}) == 2
+    assert items.get(ids[0]).version == 2
+    assert items.delete(ids) == 2
+    assert items.delete([]) == 0
+
+
+def test_a_refusal_of_all_queries_of_a_request_is_of_none_of_them(tmp_path: Path) -> None:
+    with (
+        listening(tmp_path, max_queries_per_request=2) as port,
+        gcws_search.connect(f"http://127.0.0.1:{port}") as server,
+    ):
+        items = server.collection("few", dim=1)
+        items.add([[1]])
+        with pytest.raises(InvalidInput, match="at most 2"):
+            items.query_many([[1]] * 3)
+        (tmp_path / "rows.csv").write_text("x\n1\n2\n3\n")
+        rows = source(tmp_path / "rows.csv")  # as the command `query` asks
+        with pytest.raises(InvalidInput, match="at most 2"), rows.naming_rows():
+            items.query_many([[1]] * 3)
 
 
 def test_parts_of_a_frame_and_chunks_of_a_file_are_appended(opened: Open) -> None:
