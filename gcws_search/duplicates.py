@@ -287,8 +287,8 @@ def _target(address: str, key: str) -> StoredPath:
             held = file.read()
         if f'"key": "{key}"'.encode() not in held:
             raise ix.InvalidParameter(
-                expected="a place without a result, or with that of the same files and options",
-                got=f"{str(target)!r}, which has another one",
+                expected="a new place, or that of an earlier run with the same files and options",
+                got=f"{str(target)!r}, which has another result",
                 loc=("to",),
             )
     return target
@@ -326,8 +326,8 @@ def _finished(folder: Path, key: str) -> Deduplicated | None:
         if not folder.exists() or not any(each.name != _WORK for each in folder.iterdir()):
             return None
     raise ix.InvalidParameter(
-        expected="a new folder, or that of the same files and options",
-        got=f"{str(folder)!r}, which holds something else",
+        expected="a new folder, or the folder of an earlier run with the same files and options",
+        got=f"{str(folder)!r}, which has other contents",
         loc=("output",),
     )
 

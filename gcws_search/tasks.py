@@ -138,7 +138,7 @@ def joined_ray(address: str = "auto", namespace: str | None = None) -> Iterator[
     except (OSError, ray.exceptions.RayError, RuntimeError, ValueError) as error:
         lines = [line.strip() for line in error_words(error).splitlines() if line.strip()]
         raise ConnectionError(
-            f"Ray cannot be joined: {' '.join(lines)}. The head has to run, with this token and"
+            f"cannot join Ray: {' '.join(lines)}. The head must run with this token and"
             f" Ray {ray.__version__}"
         ) from None
     try:

@@ -166,14 +166,14 @@ class PayloadChange:
 
 
 def _refuse(word: str) -> None:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 def metadata_of(text: str) -> bytes:
     """Return the metadata from a file's text; ValueError if the text is not valid."""
     document = without_checksum(text)
     if len(document) > MAX_METADATA_BYTES or not is_payload(document):
-        raise ValueError(f"no JSON object of at most {MAX_METADATA_BYTES} bytes")
+        raise ValueError(f"expected a JSON object of at most {MAX_METADATA_BYTES} bytes")
     return document
 
 

@@ -50,7 +50,7 @@ def decode(data: bytes) -> Message:
     except orjson.JSONDecodeError as error:
         raise Malformed(str(error)) from None
     if not isinstance(head, dict):
-        raise Malformed("its head is no object")
+        raise Malformed("its head is not an object")
     return Message(head, blobs)
 
 

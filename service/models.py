@@ -748,7 +748,7 @@ def outline_object(
     end = borders[-1][0] + 1 if borders else stop
     is_one = text[begin : begin + 1] == b"{" and signs == b"," * (len(borders) - 1) + b"}"
     if not is_one or _skip_blanks(text, end) < stop:
-        raise ValueError("expected one object, got another bracket or comma, or more behind it")
+        raise ValueError("expected one object, got another bracket or comma, or more after it")
     if len(borders) == 1 and _skip_blanks(text, begin + 1) == end - 1:
         return []
     marks = [*cuts.items()]
@@ -850,6 +850,6 @@ def _scan(
                 raise ValueError(f"more than {_MAX_DEEP} levels")
             yield places + first, codes, depths
     if inside:
-        raise ValueError("a string that does not end")
+        raise ValueError("a string without its closing quote")
     if depth:
         raise ValueError("expected one value, got an end within it")

@@ -1103,7 +1103,7 @@ def _require_plain(
     for word, is_given in zip(words, given, strict=True):
         if is_given:
             raise InvalidParameter(
-                expected=f"no {word} beside it: the items are stored all or none",
+                expected=f"no {word} with it: all items are stored, or none",
                 got="both",
                 loc=("if_version",),
             )

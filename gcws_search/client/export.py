@@ -177,9 +177,8 @@ def _part(item: Item, word: str) -> Any:
     found = item.vector.get(word) if isinstance(item.vector, dict) else None
     if found is None:
         raise InvalidParameter(
-            expected="items whose coordinates all have names, or none has, for Parquet; "
-            "export .ndjson instead",
-            got=f"item {item.id!r}, which has not {word}",
+            expected="names for all coordinates or for none, for Parquet; export .ndjson instead",
+            got=f"item {item.id!r}, which does not have {word}",
             loc=("path",),
         )
     return found

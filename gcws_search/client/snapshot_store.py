@@ -55,7 +55,7 @@ class SnapshotStore:
         manifest = self._folder / f"{name}{_MANIFEST}"
         if not manifest.exists():
             error = SnapshotNotFound(self._collection, name)
-            error.add_note(f"expected {manifest}, got nothing of that name")
+            error.add_note(f"expected {manifest}, got no file of that name")
             raise error
         return _read(manifest), self._folder / f"{name}{_FILE}"
 

@@ -109,7 +109,7 @@ class _Reader:
         try:
             self._parser.feed_data(data)
         except HttpParserError as error:
-            raise Unreachable(f"an answer that is not HTTP ({error})") from error
+            raise Unreachable(f"an answer that is not valid HTTP ({error})") from error
         answer, self._answer = self._answer, None
         if answer is not None:
             self.used = time.monotonic()
@@ -150,7 +150,7 @@ def _socket_errors(*, is_sent: bool = True) -> Iterator[None]:
     try:
         yield
     except UnicodeError as error:
-        raise Unreachable("a name that no host can have", is_sent=is_sent) from error
+        raise Unreachable("an invalid host name", is_sent=is_sent) from error
     except OSError as error:
         raise Unreachable(str(error) or "timed out", is_sent=is_sent) from error
 

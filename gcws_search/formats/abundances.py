@@ -89,7 +89,7 @@ def _header(file: InputFile, chosen: tuple[str, ...] | None) -> tuple[list[str],
         )
     ]
     if not samples:
-        raise BadFile(f"{file.name}: expected columns of numbers, a sample each, got none")
+        raise BadFile(f"{file.name}: expected columns of numbers, one a sample, got none")
     if (twice := find_repeated(names)) is not None:
         raise BadFile(f"{file.name}: expected columns of different names, got {twice!r} twice")
     return names, samples, first + 2
@@ -118,7 +118,7 @@ def _samples(
         if len(row) != len(columns):
             raise BadFile(f"{where}: expected {len(columns)} columns, got {len(row)}")
         if row[0] in seen:
-            raise BadFile(f"{where}: expected a feature of another name, got {row[0]!r} again")
+            raise BadFile(f"{where}: expected features with different names, got {row[0]!r} again")
         seen.add(row[0])
         for column, place in enumerate(samples):
             cell = row[place]

@@ -264,7 +264,7 @@ class InputFile:
         self.version: int | str = 0
         if self.path is not None:
             if not self.path.exists():
-                raise BadFile(f"{self.name}: expected a file, got nothing of that name")
+                raise BadFile(f"{self.name}: expected a file, got no file of that name")
             if self.path.is_dir():
                 raise BadFile(f"{self.name}: expected a file, got a folder")
             found = self.path.stat()
@@ -433,7 +433,7 @@ class InputFile:
         elif self._first is not None:
             pieces, self._first = self._first, None
         else:
-            raise BadFile(f"{self.name}: expected to be read once; it cannot be sent again")
+            raise BadFile(f"{self.name}: it can be read only once, and cannot be sent again")
         if self.encoding:
             pieces = _to_utf8(pieces, self.encoding)
         return io.BufferedReader(_Stream(pieces), _BUFFER_BYTES)
@@ -677,7 +677,7 @@ def naming_damage(name: str, format_: str, *others: type[Exception]) -> Iterator
     except _DAMAGED + others as error:
         found, text = _IN_FILE.search(str(error)), str(error).split("\n", 1)[0][:200]
         name = found[1] if found else name
-        raise BadFile(f"{name}: expected {format_}, got what cannot be read: {text}") from None
+        raise BadFile(f"{name}: expected {format_}, got an unreadable file: {text}") from None
 
 
 # Encodings of text

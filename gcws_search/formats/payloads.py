@@ -31,11 +31,11 @@ Payloads = list[bytes | None]
 
 _CLAUSES: Final = {"must", "should", "must_not"}
 _HALVES: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-"""Text that has one may hold half of a surrogate pair, which is no Unicode."""
+"""Text that has one may hold half of a surrogate pair, which is not valid Unicode."""
 _PLAINER: Final = {
     "number is infinity when parsed as double": "a number beyond float64",
     "UTF-8 byte order mark (BOM) is not supported": "a mark of the byte order",
-    "no low surrogate in string": "half of a surrogate pair, which is no Unicode",
+    "no low surrogate in string": "half of a surrogate pair, which is not valid Unicode",
 }
 """What parsers say of what is no JSON, in plain words."""
 _BOUNDS: Final = {"gt", "gte", "lt", "lte"}
@@ -67,7 +67,7 @@ def read_json(text: bytes | str) -> Any:
         words = _PLAINER.get(error.msg, error.msg).removesuffix(" at")
         raise ValueError(f"{words} at line {error.lineno} column {error.colno}") from None
     except UnicodeEncodeError:
-        raise ValueError("half of a surrogate pair, which is no Unicode") from None
+        raise ValueError("half of a surrogate pair, which is not valid Unicode") from None
 
 
 def _whole(text: str) -> int:
@@ -79,7 +79,7 @@ def _whole(text: str) -> int:
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text:.60}, which is no number of JSON")
+        raise ValueError(f"{text:.60}, which is not a JSON number")
     return value
 
 

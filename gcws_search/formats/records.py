@@ -139,7 +139,7 @@ def _require_vector(entry: Entry) -> None:
         raise BadFile(f"expected numbers, got {values[~np.isfinite(values)][0]}")
     if len({*entry.keys}) < len(entry.keys):
         twice = find_repeated(entry.keys)
-        raise BadFile(f"expected each coordinate once, got {twice!r} twice")
+        raise BadFile(f"expected distinct coordinates, got {twice!r} twice")
     if not values.any():
         raise BadFile("expected at least one number other than 0, got none")
 
@@ -147,9 +147,11 @@ def _require_vector(entry: Entry) -> None:
 def _require_own_id(id_: str | None, seen: set[int]) -> None:
     """Raise BadFile for a missing or repeated id; ``seen`` has the hashes of earlier ones."""
     if not id_:
-        raise BadFile("expected an id, as the first one has, got none; --id '' takes no ids")
+        raise BadFile(
+            "expected an id, because the first one has one, got none; --id '' takes no ids"
+        )
     if hash(id_) in seen:
-        raise BadFile(f"expected an id of its own, got {id_!r:.60} again; --id '' takes no ids")
+        raise BadFile(f"expected a unique id, got {id_!r:.60} again; --id '' takes no ids")
     seen.add(hash(id_))
 
 

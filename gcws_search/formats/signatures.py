@@ -129,7 +129,7 @@ def _sketch(signature: dict[str, Any], content: dict[str, Any]) -> _Sketch:
     highest = int(content.get("max_hash", 0))
     kind = _Kind(ksize, moltype, round(_HASHES / highest) if highest else 0, int(content["num"]))
     if not {*map(type, content["mins"])} <= {int}:
-        raise TypeError("mins that are no whole numbers of 64 bits")
+        raise TypeError("mins that are not whole numbers of 64 bits")
     fields = {
         "name": signature.get("name"),
         "filename": signature.get("filename"),

@@ -70,7 +70,7 @@ def _entry(line: bytes, base: int) -> Entry:
         values = [*map(read_number, words[1::2])]
         labels = [_label(word) for word in found["label"].decode().split(",")]
     except ValueError as error:
-        raise BadFile(f"{_EXPECTED}, got what is no number: {error}") from None
+        raise BadFile(f"{_EXPECTED}, got an invalid number: {error}") from None
     payload: dict[str, Any] = {"label": labels[0] if len(labels) == 1 else labels}
     if found["qid"] is not None:
         payload["qid"] = int(found["qid"])

@@ -385,7 +385,7 @@ def _numbers(data: Any, dim: int | None = None) -> NDArray[Any]:
         array.dtype.kind in "US" and array.ndim == _ROWS_AND_COLUMNS and array is not data
     ):
         raise_first(_odd_vectors(data, dim))
-        raise InvalidVector(expected=_ALIKE, got="values that are no numbers")
+        raise InvalidVector(expected=_ALIKE, got="values that are not numbers")
     _require_real(array.dtype)
     if array.ndim == 1 and not array.size:
         return array.reshape(0, 0)

@@ -277,7 +277,7 @@ def _read(line: Any) -> tuple[_Asked, _Sums]:  # noqa: ANN401  # JSON
     """Parse one line of `RecallAudit.to_json`; ValueError if it is not valid."""
     week, recall, limit, queries, found, squares = list_of(line, max_count=6)
     if not isinstance(week, str) or len(week) > len("99999-W53"):
-        raise ValueError(f"{week!r} is no week")
+        raise ValueError(f"{week!r} is not a week")
     count = count_of(queries, 1, _MAX_COUNT)
     asked = week, number_of(recall, 0, 1), count_of(limit, 1, _MAX_COUNT)
     return asked, (count, number_of(found, 0, count), number_of(squares, 0, count))

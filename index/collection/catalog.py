@@ -433,7 +433,7 @@ class Catalog:
             with storage_errors(name):
                 is_folder = self._directory.file(name).is_dir()
             if is_folder:
-                raise DamagedFile(name, "a folder is in its place")
+                raise DamagedFile(name, "a folder has its file name")
             del self._collections[name]
             try:
                 if isinstance(found, StoredCollection):
@@ -482,7 +482,7 @@ class Catalog:
             if name in self._collections and before is None:
                 raise CollectionLoading(name)
             if before is not None and not replace:
-                raise CollectionExists(name, "already, and is not to be replaced")
+                raise CollectionExists(name, "already (replace is false)")
             if not self._started:
                 raise CollectionLoading(name)
             with self._creating(name, admit):
@@ -527,7 +527,7 @@ class Catalog:
             if not self._started:
                 raise CollectionLoading(name)
             if name in self._collections:
-                raise CollectionExists(name, "already, and is not to be replaced")
+                raise CollectionExists(name, "already (replace is false)")
             with self._creating(name, None):
                 return self._install(name, None, write)
 

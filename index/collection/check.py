@@ -217,7 +217,7 @@ class Examination:
         except (TypeError, ValueError, InvalidInput):
             content_is_right = False
         if not content_is_right:
-            self._report.lose(f"row {row.sequence}, id {_shown(row.id)}, is not what was written")
+            self._report.lose(f"row {row.sequence}, id {_shown(row.id)}, is damaged")
         return content_is_right
 
     def _examine(self, rows: list[FoundRow]) -> list[FoundRow]:
@@ -283,16 +283,14 @@ class Examination:
             except (ValueError, InvalidInput):
                 is_written = False  # noqa: PLW2901
             if not is_written:
-                self._report.find(
-                    f"backend {record.name!r} is not what was written and must be attached again"
-                )
+                self._report.find(f"backend {record.name!r} is damaged and must be attached again")
             elif copy is not None:
                 copy.add_backend(kept)
 
     def _examine_loads(self, file: Salvage, copy: Store | None) -> None:
         for record, is_written in file.loads():
             if not is_written:
-                self._report.find(f"load {record.key!r} is not what was written; it is forgotten")
+                self._report.find(f"load {record.key!r} is damaged; it is removed")
             elif copy is not None:
                 copy.save_load(record, 0)
 
@@ -301,7 +299,7 @@ class Examination:
         for coordinate, name, is_written in file.names():
             try:
                 if not is_written:
-                    raise ValueError("it is not what was written")
+                    raise ValueError("its checksum does not match")
                 CoordinateNames(self._space.dim).load([NamedCoordinate(coordinate, name)])
             except ValueError as error:
                 self._report.find(f"the name of coordinate {coordinate}: {error}")
@@ -316,7 +314,7 @@ def _weights_of(text: str | None, name: str) -> Weights | None:
     try:
         return None if text is None else Weights.from_text(text)
     except ValueError as error:
-        raise DamagedFile(name, f"its weights are not what was written ({error})") from error
+        raise DamagedFile(name, f"its weights are damaged ({error})") from error
 
 
 def _append(copy: Store, rows: Sequence[FoundRow]) -> None:

@@ -436,9 +436,9 @@ def _check_id(value: object, row: int) -> None:
 def check_life(versions: Sequence[int], expires: Sequence[int | None]) -> None:
     """Raise ValueError unless all versions and expiry times are valid."""
     if any(at is not None and not 0 <= at < NEVER for at in expires):
-        raise ValueError("a time at which an item expires is none")
+        raise ValueError("an expiry is not a valid time")
     if versions and not 1 <= min(versions) <= max(versions) < _MAX_VERSION:
-        raise ValueError("a version is below 1, or none that a count reaches")
+        raise ValueError("a version is out of range")
 
 
 def number_beyond(ids: Iterable[str | None]) -> int:

@@ -45,9 +45,7 @@ def scan_with_unknown(
     for name, asked in (("backend", backend), ("rerank", params.rerank)):
         if asked not in (None, "gmm", memory.backend.kind):
             raise InvalidParameter(
-                expected="no other than the exact GMM, for the query has unknown names",
-                got=repr(asked),
-                loc=(name,),
+                expected="the exact GMM: the query has unknown names", got=repr(asked), loc=(name,)
             )
     permitted = memory.mask(view, where)
     wider = widen(space, query)

@@ -73,7 +73,7 @@ def _decode(
     check_ids(chunk.ids)
     check_life(chunk.versions, chunk.expires)
     if not all(map(is_payload, [each for each in chunk.payloads if each is not None])):
-        raise ValueError("a payload is no JSON object")
+        raise ValueError("a payload is not a JSON object")
     vectors = space.from_file(chunk.vectors)
     codes = backend.encode(vectors) if rehash else codes_from_blobs(chunk.codes, backend.code_width)
     life = chunk.sequences, chunk.versions, chunk.expires

@@ -241,7 +241,7 @@ class StoredCollection:
         try:
             return None if text is None else read(text)
         except ValueError as error:
-            raise DamagedFile(self.name, f"{what} not what was written ({error})") from error
+            raise DamagedFile(self.name, f"{what} damaged ({error})") from error
 
     def _on_publish(self) -> None:
         self._save_notes()

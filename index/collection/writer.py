@@ -440,7 +440,7 @@ def require_distinct(items: ItemBatch, places: Sequence[int]) -> None:
     if items.if_versions and len(places) < len(items):
         row = next(row for row, place in enumerate((*places, -1)) if row != place)
         raise InvalidParameter(
-            expected="ids that come once, where an item has 'if_version'",
+            expected="distinct ids if an item has 'if_version'",
             got=f"{items.ids[row]!r} twice",
             loc=(row, "id"),
         )

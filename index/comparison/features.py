@@ -251,7 +251,7 @@ class NystroemMap:
         """Inverse of `to_notes` for vectors of a form; ValueError or KeyError if not valid."""
         fields = fields_of(notes)
         if fields.get("version") != _NOTES_VERSION:
-            raise ValueError("no notes of this version")
+            raise ValueError("not notes of this version")
         if fields["form"] != form:
             raise ValueError(f"landmarks in another form than {form}")
         arrays = {name: array_of(fields.get(name, ""), kind) for name, kind in _TYPES.items()}
@@ -282,15 +282,15 @@ def _dense_landmarks(arrays: _Arrays, dim: int | None) -> VectorBatch:
 def _sparse_landmarks(arrays: _Arrays, dim: int | None) -> VectorBatch:
     indptr, slots, values = arrays["indptr"], arrays["slots"], arrays["values"]
     if len(indptr) != len(arrays["norms"]) + 1 or len(slots) != len(values):
-        raise ValueError("lists of unlike length")
+        raise ValueError("arrays of different lengths")
     if indptr[0] != 0 or indptr[-1] != len(slots) or (indptr[1:] <= indptr[:-1]).any():
-        raise ValueError("borders of rows that do not rise")
+        raise ValueError("row offsets do not increase")
     columns = (slots >> 1).astype(np.int64)
     rises = columns[1:] > columns[:-1]
     rises[indptr[1:-1] - 1] = True
     bound = MAX_DIM + 1 if dim is None else dim
     if not rises.all() or (columns >= bound).any() or not (values > 0).all():
-        raise ValueError("no rows in compressed form")
+        raise ValueError("not rows in compressed form")
     return VectorBatch("sparse", indptr=indptr, slots=slots, values=values, norms=arrays["norms"])
 
 

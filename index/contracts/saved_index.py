@@ -58,7 +58,7 @@ def without_checksum(text: str) -> bytes:
     checksum, _, rest = text.partition(" ")
     document = rest.encode()
     if checksum != f"{zlib.crc32(document):08x}":
-        raise ValueError("the checksum is another")
+        raise ValueError("the checksum does not match")
     return document
 
 
@@ -66,7 +66,7 @@ def next_id_of(text: str) -> int:
     """Return the number for the next item without an id; ValueError if the text is damaged."""
     number = int(without_checksum(text))
     if number < 0:
-        raise ValueError(f"{number} is no id")
+        raise ValueError(f"{number} is not an id")
     return number
 
 
@@ -76,28 +76,28 @@ def next_id_of(text: str) -> int:
 def fields_of(value: object) -> dict[str, Any]:
     """Return a JSON object; ValueError for anything else."""
     if not isinstance(value, dict):
-        raise ValueError(f"no object but {_shown(value)}")
+        raise ValueError(f"expected an object, got {_shown(value)}")
     return value
 
 
 def list_of(value: object, *, max_count: int) -> list[Any]:
     """Return a JSON array of at most ``max_count`` elements; ValueError for anything else."""
     if not isinstance(value, list) or len(value) > max_count:
-        raise ValueError(f"no list of at most {max_count} elements but {_shown(value)}")
+        raise ValueError(f"expected a list of at most {max_count} elements, got {_shown(value)}")
     return value
 
 
 def number_of(value: object, low: float, high: float) -> float:
     """Return a JSON number within a range; ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise ValueError(f"no number from {low:g} to {high:g} but {_shown(value)}")
+        raise ValueError(f"expected a number from {low:g} to {high:g}, got {_shown(value)}")
     return float(value)
 
 
 def count_of(value: object, low: int, high: int) -> int:
     """Return a JSON integer within a range; ValueError for anything else."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise ValueError(f"no whole number from {low} to {high} but {_shown(value)}")
+        raise ValueError(f"expected a whole number from {low} to {high}, got {_shown(value)}")
     return value
 
 
@@ -109,7 +109,7 @@ def array_text(array: AnyArray, kind: str) -> str:
 def array_of(text: object, kind: str) -> AnyArray:
     """Inverse of `array_text`, in native byte order; ValueError for anything else."""
     if not isinstance(text, str):
-        raise ValueError(f"no array but {_shown(text)}")
+        raise ValueError(f"expected an array, got {_shown(text)}")
     little = np.frombuffer(bytearray(base64.b64decode(text, validate=True)), kind)
     return little.astype(little.dtype.newbyteorder("="), copy=False)
 

@@ -249,7 +249,9 @@ def refuse_proof(kind: str, params: SearchParams) -> None:
     """Raise InvalidParameter if a proven recall is requested: other laws give no proof."""
     if params.guarantee == "proven":
         raise InvalidParameter(
-            expected=f"'measured': {kind} proves nothing", got="'proven'", loc=("guarantee",)
+            expected=f"'measured': {kind} gives no proven recall",
+            got="'proven'",
+            loc=("guarantee",),
         )
 
 

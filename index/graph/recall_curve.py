@@ -401,7 +401,7 @@ class Calibration:
             _curves_of(each) for each in list_of(fields["curves"], max_count=_MAX_CURVES)
         )
         if not curves or not _rise([each.limit for each in curves]):
-            raise ValueError("limits of curves do not rise")
+            raise ValueError("limits of curves are not increasing")
         contrasts = list_of(fields["contrasts"], max_count=2)
         hard, foreign = (
             inf if each is None else number_of(each, 0, 1 + _ROUNDING) for each in contrasts
@@ -448,9 +448,9 @@ def _curve_of(document: object) -> RecallCurve:
     )
     columns = (curve.recalls, curve.candidates)
     if not curve.settings or any(len(each) != len(curve.settings) for each in columns):
-        raise ValueError("a curve of columns of unlike length, or of none")
+        raise ValueError("a curve with columns of different lengths, or without points")
     if not _rise(curve.settings):
-        raise ValueError("settings do not rise")
+        raise ValueError("settings are not increasing")
     if list(curve.recalls) != sorted(curve.recalls):
         raise ValueError("recalls fall")
     return curve

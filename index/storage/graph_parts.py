@@ -98,9 +98,9 @@ def unpack(number: int, data: bytes) -> Part:
     magic, width, rows, entries, checksum = _HEAD.unpack_from(data)
     head, body = data[: _HEAD.size - _CHECKSUM.size], memoryview(data)[_HEAD.size :]
     if magic != _MAGIC:
-        raise ValueError("no part of links")
+        raise ValueError("not a part of a graph")
     if zlib.crc32(body, zlib.crc32(head)) != checksum:
-        raise ValueError("the checksum is another")
+        raise ValueError("the checksum does not match")
     if width not in _NUMBER_TYPES:
         raise ValueError(f"sequence numbers of {width} bytes")
     if not (1 <= rows <= PART_SEQUENCES and 1 <= entries <= MAX_ENTRIES):
@@ -117,12 +117,12 @@ def _check_sequences(number: int, part: Part) -> None:
     """Raise ValueError unless rows ascend within the part, each linked once to other rows."""
     sequences, named = part.sequences, part.named
     if (sequences[1:] <= sequences[:-1]).any():
-        raise ValueError("sequence numbers do not rise")
+        raise ValueError("sequence numbers are not increasing")
     lowest, end = max(1, number * PART_SEQUENCES), (number + 1) * PART_SEQUENCES
     if not lowest <= sequences[0] <= sequences[-1] < end:
         raise ValueError("sequence numbers of another part")
     if int(named.min()) < _NO_SEQUENCE or int(named.max()) >= MAX_SEQUENCE:
-        raise ValueError("a list names what is no sequence number")
+        raise ValueError("a list has an invalid sequence number")
 
 
 def join_parts(sequences: Int64s, parts: Iterable[Part]) -> tuple[Int32s, Int32s]:

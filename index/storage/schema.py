@@ -507,7 +507,7 @@ def check_mark(connection: sqlite3.Connection, name: str) -> None:
         if got != expected:
             raise DamagedFile(name, f"its {pragma} is {got}, not {expected}")
     if foreign := connection.execute(_FOREIGN).fetchall():
-        raise DamagedFile(name, f"{foreign[0][0]!r} is none of a collection's tables")
+        raise DamagedFile(name, f"{foreign[0][0]!r} is not a table of a collection")
 
 
 @lru_cache(maxsize=len(MIGRATIONS) + 1)
@@ -532,13 +532,15 @@ def _check_objects(connection: sqlite3.Connection, name: str) -> None:
     applied = [row[0] for row in connection.execute(_APPLIED)]
     unknown = [each for each in applied if each not in MIGRATIONS]
     if unknown:
-        raise IncompatibleFile(name, f"one of {MIGRATIONS}", f"a later {unknown}")
+        raise IncompatibleFile(name, f"one of {MIGRATIONS}", f"unknown {unknown}")
     if applied != [*MIGRATIONS[: len(applied)]]:
         raise DamagedFile(name, f"its changes of format are {applied}")
     found, expected = _objects(connection), _objects_after(len(applied))
     for each in sorted({*found, *expected}):
         if found.get(each) != expected.get(each):
-            raise DamagedFile(name, f"{each!r} is none of a collection's tables, or another one")
+            raise DamagedFile(
+                name, f"{each!r} is not a table of a collection, or is defined differently"
+            )
 
 
 def identity_of(connection: sqlite3.Connection, name: str) -> Identity:
@@ -555,7 +557,7 @@ def identity_of(connection: sqlite3.Connection, name: str) -> Identity:
         identity = Identity(config, int(meta["algorithm_version"]))
         version = int(meta["format_version"])
         if not pending and meta["config_checksum"] != str(text_checksum(meta["config"])):
-            raise ValueError("its configuration is not what was written")
+            raise ValueError("its configuration is damaged")
     except (KeyError, ValueError, TypeError) as error:
         raise DamagedFile(name, f"its description is unreadable ({error})") from error
     if not 1 <= version <= FORMAT_VERSION:

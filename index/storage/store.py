@@ -490,7 +490,7 @@ class Store:
             if found != [*wanted]:
                 pairs = zip(found, wanted, strict=True)
                 at = next(i for i, pair in enumerate(pairs) if pair[0] != pair[1])
-                raise DamagedFile(self.name, f"row {sequences[at]} is not what was written")
+                raise DamagedFile(self.name, f"row {sequences[at]} is damaged")
         return rows
 
     @contextmanager
@@ -499,7 +499,7 @@ class Store:
         try:
             yield
         except (TypeError, AttributeError, ValueError) as error:
-            raise DamagedFile(self.name, f"a row is not what was written ({error})") from error
+            raise DamagedFile(self.name, f"a row is damaged ({error})") from error
 
     def links(self) -> Iterator[tuple[int, bytes]]:
         """Yield all parts of links, by number (`storage.graph_parts`), read one by one."""
@@ -541,7 +541,7 @@ class Store:
         """Yield all coordinates that have names, in order, with their names."""
         for coordinate, name, checksum in self._read(schema.READ_NAMES, ()):
             if name_checksum(coordinate, name) != checksum:
-                reason = f"the name of coordinate {coordinate} is not what was written"
+                reason = f"the name of coordinate {coordinate} is damaged"
                 raise DamagedFile(self.name, reason)
             yield coordinate, name
 
@@ -574,7 +574,7 @@ class Store:
         for *columns, checksum in self._read(*asked):
             record = LoadRecord(*columns)
             if record.checksum != checksum:
-                raise DamagedFile(self.name, f"load {record.key!r} is not what was written")
+                raise DamagedFile(self.name, f"load {record.key!r} is damaged")
             found.append(record)
         return found
 
@@ -599,7 +599,7 @@ class Store:
             texts = (record.name, record.kind, record.params, record.notes or "")
             is_text = all(isinstance(each, str) for each in texts)
             if not is_text or record.checksum != checksum:
-                raise DamagedFile(self.name, f"backend {record.name!r} is not what was written")
+                raise DamagedFile(self.name, f"backend {record.name!r} is damaged")
             records.append(record)
         return records
 
@@ -654,7 +654,7 @@ class Store:
             content = content_checksum(record.id.encode(), record.vector, record.payload)
             found = life_checksum(content, record.version, record.expires)
         if found != row[-1]:
-            raise DamagedFile(self.name, f"row {record.sequence} is not what was written")
+            raise DamagedFile(self.name, f"row {record.sequence} is damaged")
         return record
 
     def copy_to(self, path: Path) -> None:

@@ -80,7 +80,7 @@ class CoordinateNames:
             coordinates[name] = coordinate
             names[coordinate] = name
         if len(coordinates) < len(names):
-            raise ValueError("a name stands twice")
+            raise ValueError("a name occurs twice")
         with self._lock:
             self._coordinates, self._names, self._unstored = coordinates, names, {}
             self._free = max(self._free, max(names, default=-1) + 1)
@@ -188,7 +188,7 @@ class CoordinateNames:
         order = np.lexsort((indices, rows))
         indices = indices[order]
         if np.any((np.diff(indices) == 0) & (np.diff(rows) == 0)):
-            raise InvalidVector(expected="names that stand once", got="one twice", loc=(0,))
+            raise InvalidVector(expected="distinct names", got="one twice", loc=(0,))
         return RawBatch(
             "sparse", indptr=vectors.indptr, indices=indices, values=vectors.values[order]
         )

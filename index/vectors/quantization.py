@@ -72,7 +72,7 @@ class Quantizer:
         kind, step, origin = list_of(document, max_count=3)
         kinds = (SPARSE,) if form == "sparse" else (BYTES, SHORTS, FLOATS)
         if count_of(kind, BYTES, SPARSE) not in kinds:
-            raise ValueError(f"{form} rows are not kept as {NAMES[kind]}")
+            raise ValueError(f"{form} rows are not stored as {NAMES[kind]}")
         low = _MIN_STEP if kind in (BYTES, SHORTS) else 1.0
         high = float(np.finfo(np.float32).max) if kind in (BYTES, SHORTS) else 1.0
         origin = count_of(origin, 0, _SIGNED_VALUES + 1 if kind == BYTES else 0)

@@ -113,7 +113,7 @@ class VectorSpace:
         """Return the rows of texts; InvalidVector at ``(row,)`` for a text without tokens."""
         if self.text is None:
             raise InvalidVector(
-                expected="a vector (the collection is none of texts)", got="a text", loc=(0,)
+                expected="a vector (this is not a collection of texts)", got="a text", loc=(0,)
             )
         return rows_of_texts(texts, self.text)
 
@@ -194,7 +194,7 @@ class VectorSpace:
             )
         if n < 0 or indptr[0] != 0 or indptr[-1] != len(indices) or np.any(np.diff(indptr) < 0):
             raise InvalidVector(
-                expected=f"borders of rows that rise from 0 to {len(indices)}",
+                expected=f"increasing row offsets from 0 to {len(indices)}",
                 got="others",
                 loc=(first_row,),
             )
@@ -423,12 +423,12 @@ class VectorSpace:
         indptr = _borders(counts)
         words = np.frombuffer(data, "<i4").astype(np.int32, copy=False)
         if len(words) != 2 * indptr[-1]:
-            raise ValueError("a sparse vector's bytes are not whole pairs of index and value")
+            raise ValueError("a sparse vector's bytes are not pairs of index and value")
         # A row with c entries has c indices, then c values.
         at = np.arange(indptr[-1]) + np.repeat(indptr[:-1], counts)
         indices = words[at]
         if not self._are_indices(indptr, indices):
-            raise ValueError("a sparse vector's indices do not rise within its dimensions")
+            raise ValueError("a sparse vector's indices are not increasing within its dimensions")
         return RawBatch(
             "sparse",
             indptr=indptr,

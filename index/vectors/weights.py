@@ -98,9 +98,9 @@ class Weights:
             }
             kind, weights = found["kind"], arrays["weights"]
         except (KeyError, TypeError) as error:
-            raise ValueError(f"no weights ({error!r})") from error
+            raise ValueError(f"invalid weights ({error!r})") from error
         if kind not in ("list", *get_args(WeightKind)) or weights is None:
-            raise ValueError(f"no weights of kind {str(kind)[:40]!r}")
+            raise ValueError(f"unknown kind of weights {str(kind)[:40]!r}")
         if not ((weights > 0) & np.isfinite(weights)).all():
             raise ValueError("a weight is not above 0")
         for name in ("center", "coordinates"):
@@ -109,7 +109,7 @@ class Weights:
                 raise ValueError(f"{name} is not as long as the weights, or not finite")
         coordinates: Any = arrays["coordinates"]
         if coordinates is not None and (np.diff(coordinates) <= 0).any():
-            raise ValueError("coordinates do not rise")
+            raise ValueError("coordinates are not increasing")
         return cls(
             kind,
             weights,

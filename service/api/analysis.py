@@ -466,7 +466,7 @@ def _pair_of(a: VectorBody, b: VectorBody) -> list[ix.AnyArray | ix.SparseVector
         if isinstance(vector, ix.SparseVector) and vector.names is not None:
             if ix.names_of(both[1 - row]) is None:
                 raise ix.InvalidVector(
-                    expected="names in both vectors, or in none", got="them in one", loc=(row,)
+                    expected="names in both vectors or in neither", got="them in one", loc=(row,)
                 )
             with ix.place_errors(row):
                 ix.require_different_names(vector)

@@ -94,7 +94,7 @@ _PayloadKey = Annotated[str, Field(min_length=1, max_length=1024)]
 def _rising(values: list[float]) -> list[float]:
     if len(values) != len(("low", "high")) or not values[0] < values[1]:
         raise PydanticCustomError(
-            "invalid_range", "expected two numbers, the lesser first, got {got}", {"got": values}
+            "invalid_range", "expected two numbers, the smaller first, got {got}", {"got": values}
         )
     return values
 
@@ -339,7 +339,7 @@ def _coordinates(text: str, count: int) -> list[int]:
     for word in words:
         if not (word.isascii() and word.isdecimal() and len(word) <= _MAX_DIGITS):
             raise ix.InvalidParameter(
-                expected="coordinates with commas between them, such as 3,17",
+                expected="coordinates separated by commas, such as 3,17",
                 got=repr(word)[:80],
                 loc=("indices",),
             )

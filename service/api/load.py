@@ -416,11 +416,13 @@ def _require_its_parameters(params: LoadParams, kind: str) -> None:
     for name in (name for name, kinds in _PARAMETERS.items() if kind not in kinds):
         if (given := getattr(params, name)) is not None:
             raise ix.InvalidParameter(
-                expected=f"no such parameter for {formats.NAMES[kind]}", got=str(given), loc=(name,)
+                expected=f"no parameter of this name for {formats.NAMES[kind]}",
+                got=str(given),
+                loc=(name,),
             )
     if kind == NPY and params.id_start is None and params.payloads == "keep":
         raise ix.InvalidParameter(
-            expected="id_start, which says whose payloads are kept",
+            expected="id_start: it selects the items whose payloads are kept",
             got="rows without ids",
             loc=("payloads",),
         )

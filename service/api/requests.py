@@ -113,7 +113,7 @@ def condition_in_url(text: str | None, limits: Settings) -> ix.Filter | None:
             return None
     except ValueError as error:
         raise ix.InvalidFilter(
-            expected="a filter as JSON", got=f"no JSON ({error})", loc=("filter",)
+            expected="a filter as JSON", got=f"invalid JSON ({error})", loc=("filter",)
         ) from None
     return condition(text.encode(), limits)
 

@@ -215,7 +215,7 @@ def bulk_load(
         states = _states(database, number)
         lost = [part for part in parts if part.key not in states]
         if lost:  # a database that lost its last commits
-            raise StoreUnavailable(f"{len(lost)} parts are not there; the same command goes on")
+            raise StoreUnavailable(f"{len(lost)} parts are missing; run the same command again")
         require_same(load.given)
         row = _finish(database, load, number, tell)
         shards = _shards(database, load, row, settings)
@@ -373,8 +373,8 @@ def _begin(database: Database, load: BulkLoad, key: str, names: list[str] | None
             if connection.column(known, number, _JOB) != [key]:
                 raise ix.CollectionExists(
                     load.name,
-                    "half loaded, from other files or by other options;"
-                    f" 'gcws-search bulk drop {load.name}' drops that",
+                    "half loaded, from other files or with other options;"
+                    f" 'gcws-search bulk drop {load.name}' drops it",
                 )
             return int(number)
         require_place(connection.column("SELECT count(*) FROM collections")[0], most)

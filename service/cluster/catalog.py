@@ -326,7 +326,7 @@ class ClusterCatalog:
         self.local.snapshots.get(name, snapshot)
         is_new = self.database.find(name) is None
         if not (is_new or replace):
-            raise ix.CollectionExists(name, "already, and is not to be replaced")
+            raise ix.CollectionExists(name, "already (replace is false)")
         key = f"{self.database.identity}/restore/{name}"
         with self._alone(name), self.database.connections.lock(key) as alone:
             if alone is None:

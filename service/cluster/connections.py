@@ -161,7 +161,7 @@ class Connections:
                 connection = self._take()
                 try:
                     if is_confirmed and not self._is_confirmed(connection.choice):
-                        raise StoreUnavailable("it has just come back")
+                        raise StoreUnavailable("it is just back, and not yet confirmed")
                     yield connection
                     self.require(connection.epoch_number)
                 finally:
@@ -522,7 +522,7 @@ def check_standing(standing: Standing, memory: EpochMemory, cluster: str | None)
     last, known = standing.last, standing.heard
     if standing.cluster in memory.former or cluster not in (None, standing.cluster):
         expected = cluster or (known and known.cluster)
-        raise _refusal(standing, "is of another cluster", expected, standing.cluster)
+        raise _refusal(standing, "belongs to another cluster", expected, standing.cluster)
     if known is not None and known.cluster == standing.cluster:
         if standing.known != known.stamp:
             number = 0 if last is None else last.number
@@ -538,7 +538,7 @@ def check_standing(standing: Standing, memory: EpochMemory, cluster: str | None)
     ):
         raise _refusal(
             standing,
-            "was restored from a backup ('gcws-search cluster adopt' has it taken)",
+            "was restored from a backup ('gcws-search cluster adopt' accepts it)",
             f"system {standing.last_system} on timeline {last.timeline} or later",
             f"system {standing.system} on timeline {standing.timeline}",
         )

@@ -364,7 +364,7 @@ class Database:
             if before is not None:
                 _drop(connection, before)
             if _find(connection, name) is not None:
-                raise ix.CollectionExists(name, "already, and is not to be replaced")
+                raise ix.CollectionExists(name, "already (replace is false)")
             change = "UPDATE collections SET name = %b WHERE number = %b RETURNING true"
             if not connection.column(change, name, number):  # dropped since
                 raise ix.CollectionNotFound(self.label(number))
@@ -472,7 +472,7 @@ class Database:
         for *columns, checksum in self._rows(statement, number, since, key):
             record = ix.LoadRecord(*columns)
             if record.checksum != checksum:
-                raise ix.DamagedFile(str(number), f"load {record.key!r} is not what was written")
+                raise ix.DamagedFile(str(number), f"load {record.key!r} is damaged")
             records.append(record)
         return records
 
@@ -664,7 +664,7 @@ class Database:
                 continue
             found.append(ix.NamedCoordinate(coordinate, name.decode()))
             if ix.name_checksum(*found[-1]) != checksum:
-                reason = f"the name of coordinate {coordinate} is not what was written"
+                reason = f"the name of coordinate {coordinate} is damaged"
                 raise ix.DamagedFile(str(number), reason)
         following += [found[-1].coordinate + 1] if found else [first]
         return found, freed, min(following)

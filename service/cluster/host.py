@@ -312,7 +312,7 @@ class ShardHost:
                 return Message(said | {"shard": self.place.shard})
             answer = partial(LONG[method], stop=stop) if method in LONG else OPERATIONS[method]
         except KeyError as error:
-            raise Malformed(f"expected a method and what belongs to it, got no {error}") from None
+            raise Malformed(f"expected a method and its arguments, got no {error}") from None
         collection = self._collection_of(asked)
         try:
             return answer(collection, asked)

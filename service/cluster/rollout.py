@@ -189,7 +189,7 @@ class Rollout:
         there = self._replicas_of(shard, shards)
         if former not in there:
             known = ", ".join(each.short for each in self._placement.places(self._cell))
-            raise ValueError(f"expected a replica that there is, got {former.short}; {known}")
+            raise ValueError(f"expected an existing replica, got {former.short}; {known}")
         states = self._placement.states(there)
         sisters = {states[each].node for each in there if each in states and each != former}
         own = {states[former].node} if former in states else set()

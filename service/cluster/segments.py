@@ -100,7 +100,7 @@ class Segments:
                 raise vector
             if ix.content_checksum(item_id, vector, payload) != checksum:
                 name = str(number) if own is not None else file
-                reason = f"row {key} of the database is not what was written"
+                reason = f"row {key} of the database is damaged"
                 raise ix.DamagedFile(name, reason)
             rows.append(Row(key, item_id.decode(), vector, payload, version, expires))
         return rows

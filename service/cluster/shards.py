@@ -476,7 +476,9 @@ class ShardSet(Collector):
         except RuntimeError:
             pass
         else:
-            raise StoreUnavailable("its shards are asked whether it is the current primary")
+            raise StoreUnavailable(
+                "waiting for the shards to confirm that it is the current primary"
+            )
         try:
             self.wait(self._ask_for_epochs(lambda: self._replicas.shards, self.seconds))
         except ShardUnavailable as error:

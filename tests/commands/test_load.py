@@ -403,7 +403,7 @@ def test_a_dry_run_shows_the_guess_and_creates_nothing(bench: Bench) -> None:
 
 NUMBERS = text("id,x,y", "a,1,2", "b,3,4", "c,5,x")
 BAD: dict[str, tuple[str, bytes, list[str], list[str]]] = {
-    "absent": ("", b"", [], ["nothing of that name"]),
+    "absent": ("", b"", [], ["no file of that name"]),
     "empty": ("a.csv", b"", [], ["expected rows, got an empty file"]),
     "blank": ("a.csv", b"\n  \n", [], ["expected lines, got none within 4 bytes"]),
     "blank-lines": ("a.ndjson", b"\n \n", [], ["expected rows, got none"]),

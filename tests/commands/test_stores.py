@@ -175,8 +175,8 @@ def test_an_address_of_a_file_is_its_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("s3://corpus/none.csv", "expected a file, got nothing of that name"),
-        ("s3://none/a.csv", "expected a file, got nothing of that name"),
+        ("s3://corpus/none.csv", "expected a file, got no file of that name"),
+        ("s3://none/a.csv", "expected a file, got no file of that name"),
         ("s4://corpus/a.csv", "expected an address of s3://, gs://, abfs:// or file://"),
         ("s3://", "expected s3://BUCKET/KEY, got no bucket"),
         ("s3://corpus/a?speed=2", "Unexpected query parameter in S3 URI: 'speed'"),
@@ -210,7 +210,7 @@ def test_dedupe_reads_a_store_as_it_reads_a_disk(store: ObjectStore, tmp_path: P
     assert {*files} == {store.address(f"in/{name}.parquet") for name in "ab"}
     assert gcws_search.dedupe(store.address("in"), tmp_path / "out", min_score=0.9) == found
     store.put("in/b.parquet", parquet(31, 30))
-    with pytest.raises(gcws_search.InvalidParameter, match="something else"):
+    with pytest.raises(gcws_search.InvalidParameter, match="has other contents"):
         gcws_search.dedupe(store.address("in"), tmp_path / "out", min_score=0.9)
 
 
@@ -254,7 +254,7 @@ def test_a_snapshot_is_restored_from_a_store(bench: Bench, store: ObjectStore) -
     assert "--replace replaces it" in bench.call(*words, code=1).stderr
     assert bench.call(*words, "--replace").stdout == "plants: 400 items\n"
     missing = bench.call("snapshot", "restore", "plants", "other", "--from", place, code=1)
-    assert "got nothing of that name" in missing.stderr
+    assert "got no file of that name" in missing.stderr
     bench.call("snapshot", "delete", "plants", name, "--from", place)
     assert store.names() == []
 
@@ -378,7 +378,7 @@ def test_an_upload_that_ends_before_its_description_is_not_listed(
     assert lines(bench.call("snapshot", "list", "plants", "--from", place, "--json")) == []
     name = Path(left).stem
     refused = bench.call("snapshot", "restore", "plants", name, "--from", place, code=1)
-    assert f"expected {place}/plants/{name}.json, got nothing of that name" in refused.stderr
+    assert f"expected {place}/plants/{name}.json, got no file of that name" in refused.stderr
 
 
 @pytest.mark.usefixtures("long_plants")
@@ -481,7 +481,7 @@ def test_a_result_is_copied_to_a_store_with_its_report_last(
     words[2] = str(tmp_path / "other")
     other = CliRunner(env=store.variables).invoke(app, ["dedupe", *words, "0.8"])
     assert other.exit_code == 1
-    assert "which has another one" in other.stderr
+    assert "which has another result" in other.stderr
     assert not (tmp_path / "other").exists()
 
 

@@ -164,7 +164,7 @@ BAD_TABLES: dict[str, tuple[str, Json, str]] = {
     "blank-lines-above": ("\n\nf,a,b\nx,1,2\ny,1,z\n", {}, "line 5: column 'b': .* got 'z'"),
     "lines-of-no-cells": (f"f,a\n{'x' * 140000},1\n", {}, "expected lines of cells, got field"),
     "no-rows": ("f,a,b\n", {}, "expected rows of features below the names"),
-    "no-numbers": ("f,a,b\nx,y,z\n", {}, "expected columns of numbers, a sample each"),
+    "no-numbers": ("f,a,b\nx,y,z\n", {}, "expected columns of numbers, one a sample"),
     "id": ("f,a,b\nx,1,2\n", {"id": "f"}, "expected no --id for --transpose"),
     "mean": ("f,a,b\nx,1,2\n", {"missing": "mean"}, "--missing error or zero for --transpose"),
 }
@@ -191,16 +191,16 @@ BAD_JSON: dict[str, tuple[Json, str]] = {
     "place": ({"data": [[3, 0, 1]]}, "places from 0 to 2, got 3"),
     "negative": ({"data": [[-1, 0, 1]]}, "places from 0 to 2, got -1"),
     "fraction": ({"data": [[0.5, 0, 1]]}, "places from 0 to 2, got 0.5"),
-    "no-id": ({"columns": [{}, {"id": "b"}, {"id": "c"}]}, "what cannot be read: 'id'"),
+    "no-id": ({"columns": [{}, {"id": "b"}, {"id": "c"}]}, "an unreadable file: 'id'"),
     "null-id": ({"columns": [{"id": None}, {"id": "b"}, {"id": "c"}]}, "integer, got None"),
     "float-id": ({"rows": [{"id": 1.5}, {"id": "b"}, {"id": "c"}]}, "integer, got 1.5"),
-    "metadata": ({"columns": [{"id": each, "metadata": "x"} for each in "abc"]}, "cannot be read"),
+    "metadata": ({"columns": [{"id": each, "metadata": "x"} for each in "abc"]}, "unreadable"),
     "ragged-entry": ({"data": [[0, 1, 2], [0, 1]]}, "list of 3 numbers in row 1, got 2 of them"),
     "ragged-row": (
         {"matrix_type": "dense", "data": [[1, 2, 3], [3, 1], [1, 1, 1]]},
         "list of 3 numbers in row 1, got 2 of them",
     ),
-    "no-data": ({"data": None}, "a table of BIOM, got what cannot be read"),
+    "no-data": ({"data": None}, "a table of BIOM, got an unreadable file"),
     "twice": ({"rows": [{"id": "a"}, {"id": "a"}, {"id": "b"}]}, "of different names"),
     "other-shape": ({"shape": [4, 3]}, r"'shape' \[4, 3\], got \[3, 3\]"),
     "none": ({"columns": [], "data": [], "shape": [3, 0]}, "expected samples, got none"),
@@ -233,5 +233,5 @@ def test_a_cut_file_is_refused(tmp_path: Path) -> None:
     for write in ("json", "hdf5"):
         path = TABLES[write](tmp_path)
         path.write_bytes(path.read_bytes()[:-60])
-        with pytest.raises(BadFile, match="a table of BIOM, got what cannot be read"):
+        with pytest.raises(BadFile, match="a table of BIOM, got an unreadable file"):
             items(path)

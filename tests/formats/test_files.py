@@ -1191,7 +1191,7 @@ def test_damaged_offsets_of_arrow_are_refused(tmp_path: Path, new: Json) -> None
     assert whole.count(offsets.tobytes()) == 1
     offsets[1] = 1 << 30
     (tmp_path / "a").write_bytes(whole.replace(np.array([0, 2, 4], "i4").tobytes(), bytes(offsets)))
-    with pytest.raises(BadFile, match="got what cannot be read"):
+    with pytest.raises(BadFile, match="got an unreadable file"):
         items(tmp_path / "a")
 
 
@@ -1269,7 +1269,7 @@ def test_what_is_called_an_archive_of_signatures_is_no_table(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", ["a.xlsx", "a.bin", "a.csv"])
 def test_another_archive_is_refused_as_what_it_is(tmp_path: Path, name: str) -> None:
-    damaged = "expected a workbook, got what cannot be read"
+    damaged = "expected a workbook, got an unreadable file"
     for inner, words in (
         ("[Content_Types].xml", damaged),
         ("xl/workbook.xml", damaged),

@@ -149,7 +149,7 @@ def test_sketches_of_several_kinds_are_refused_before_anything_is_stored(
     ("sketch", "words"),
     [
         ({"mins": []}, "at least one number other than 0"),
-        ({"mins": [1, 1]}, "each coordinate once, got '1' twice"),
+        ({"mins": [1, 1]}, "distinct coordinates, got '1' twice"),
         ({"mins": [1, 2], "abundances": [1]}, "expected 2 abundances, got 1"),
         ({"mins": [1, 2], "abundances": [1, -1]}, "whole numbers above 0, got -1"),
     ],
@@ -177,7 +177,7 @@ BAD: dict[str, tuple[str, bytes, str]] = {
     "other-objects": ("a.sig", b'[{"class": "sourmash_signature"}]', "KeyError 'signatures'"),
     "none": ("a.sig", b"x", "expected sketches, got none"),
     "floats": (
-        "a.sig", json.dumps([signature("a", {"mins": [1.5]})]).encode(), "no whole numbers",
+        "a.sig", json.dumps([signature("a", {"mins": [1.5]})]).encode(), "not whole numbers",
     ),
     "bad-archive": ("a.zip", archive_of("signatures/a.sig.gz", b"x")[:-9], "a whole archive"),
     "bad-gzip": ("a.zip", archive_of("signatures/a.sig.gz", b"x"), "a whole archive"),

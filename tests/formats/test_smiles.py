@@ -114,8 +114,8 @@ def test_without_names_rows_are_numbered_and_fields_are_chosen(tmp_path: Path) -
     ("line", "words"),
     [
         ("C1CC ring", "expected a SMILES that RDKit reads, got 'C1CC'"),
-        ("CCO first", "expected an id of its own, got 'first' again"),
-        ("CCO", "expected an id, as the first one has, got none"),
+        ("CCO first", "expected a unique id, got 'first' again"),
+        ("CCO", "expected an id, because the first one has one, got none"),
         ("\udcff x", "expected text in utf-8"),
         ("c1ccccc1>>C x", "expected a SMILES that RDKit reads"),
     ],

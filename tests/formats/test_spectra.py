@@ -158,7 +158,7 @@ def test_names_of_several_spectra_are_no_ids(tmp_path: Path) -> None:
     assert dict(found.guess)["ids"].startswith("none")
     assert "--id names another field" in dict(found.guess)["left out"]
     assert [(id_, each["name"]) for id_, _, each in items(path)] == [(None, "Caffeine")] * 2
-    with pytest.raises(BadFile, match="expected an id of its own, got 'Caffeine' again"):
+    with pytest.raises(BadFile, match="expected a unique id, got 'Caffeine' again"):
         items(path, id="name")
     with pytest.raises(BadFile, match="expected a field 'db#' for --id, got name, precursor_mz"):
         items(path, id="DB#")
@@ -175,8 +175,8 @@ BAD_MGF: dict[str, tuple[str, str]] = {
     "far": (PEAKS.format("1e12 1"), "expected m/z below 1.07374e"),
     "none": (PEAKS.format(""), "at least one number other than 0"),
     "zero": (PEAKS.format("100 0"), "at least one number other than 0"),
-    "untitled": (PEAKS.format("100 1").replace("TITLE", "NAME"), "expected an id, as the first"),
-    "again": (PEAKS.format("100 1").replace("=x", "=second"), "an id of its own, got 'second'"),
+    "untitled": (PEAKS.format("100 1").replace("TITLE", "NAME"), "expected an id, because"),
+    "again": (PEAKS.format("100 1").replace("=x", "=second"), "a unique id, got 'second'"),
     "open": ("BEGIN IONS\nTITLE=x\n100 1\n", "expected END IONS, got BEGIN IONS again"),
     "bytes": (PEAKS.format("COM=\udcff"), "expected text in utf-8"),
 }

@@ -103,20 +103,20 @@ def test_other_files_have_no_such_choice(tmp_path: Path, choice: str) -> None:
 BAD: dict[str, tuple[str, str]] = {
     "no-pairs": ("1 2 3", "expected 'label index:value"),
     "two-colons": ("1 2:3:4 5", "expected 'label index:value"),
-    "word": ("1 2:x", "no number: .*x"),
-    "grouped": ("1 2:1_000", "no number: .*1_000"),
-    "label": ("one 2:3", "no number: .*one"),
-    "endless-label": ("1e400 2:3", "no number: 1e400"),
+    "word": ("1 2:x", "invalid number: .*x"),
+    "grouped": ("1 2:1_000", "invalid number: .*1_000"),
+    "label": ("one 2:3", "invalid number: .*one"),
+    "endless-label": ("1e400 2:3", "invalid number: 1e400"),
     "long-qid": (f"1 qid:{'1' * 5000} 2:3", "expected 'label index:value"),
     "long-coordinate": (f"1 {10**30}:3", "expected 'label index:value"),
     "negative": ("1 -2:3", "expected 'label index:value"),
     "fraction": ("1 2.5:3", "expected 'label index:value"),
     "zero": ("1 0:3", "expected coordinates from 1 on.* --zero-based"),
-    "twice": ("1 2:3 2:4", "each coordinate once, got 1 twice"),
+    "twice": ("1 2:3 2:4", "distinct coordinates, got 1 twice"),
     "nan": ("1 2:nan", "expected numbers, got nan"),
     "nothing": ("1", "at least one number other than 0"),
     "zeros": ("1 2:0", "at least one number other than 0"),
-    "bytes": ("1 2:\udcff", "no number"),
+    "bytes": ("1 2:\udcff", "invalid number"),
 }
 
 

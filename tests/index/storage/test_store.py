@@ -24,7 +24,7 @@ from gcws_search.index.storage.schema import (
 from gcws_search.index.storage.store import CHUNK_BYTES, Store
 from tests.support.index.saved_graph import change_file
 
-RUNS_BY_ITSELF = "none of a collection's"
+RUNS_BY_ITSELF = "not a table of a collection"
 IDENTITY = Identity({"dim": 2, "transform": {"center": [0.1, 1e-30]}}, 1)
 
 

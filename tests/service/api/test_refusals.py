@@ -470,7 +470,7 @@ REFUSED: Final[dict[str, list[tuple[Json, ...]]]] = {
                 ({"image": PICTURE | {"channels": 2}}, "channels: expected 1, 3"),
                 (
                     {"image": PICTURE | {"range": [1, 1]}},
-                    "image.range: expected two numbers, the lesser first, got [1.0, 1.0]",
+                    "image.range: expected two numbers, the smaller first, got [1.0, 1.0]",
                 ),
                 ({"image": PICTURE | {"range": [1]}}, "image.range"),
             )

@@ -332,7 +332,7 @@ def test_a_collection_that_is_made_while_it_is_loaded_is_replaced_where_that_is_
         if replaces:
             bulk(settings, path, vector=("x*",), replace=True)
         else:
-            with pytest.raises(ix.CollectionExists, match="is not to be replaced"):
+            with pytest.raises(ix.CollectionExists, match="replace is false"):
                 bulk(settings, path, vector=("x*",))
     if not replaces:
         assert client.get("/v1/collections/bulk").json()["items"] == 3

@@ -181,7 +181,7 @@ def test_what_cannot_be_placed_is_refused(
 def test_a_move_that_cannot_be_is_refused(database: Database) -> None:
     placed = Placed(database, "ab")
     rolled(placed).up()
-    with pytest.raises(ValueError, match="expected a replica that there is, got 0/5; 0/0, 0/1"):
+    with pytest.raises(ValueError, match="expected an existing replica, got 0/5; 0/0, 0/1"):
         rolled(placed).move(0, 5)
     with pytest.raises(ValueError, match="without a replica of this shard, got none"):
         rolled(placed).move(0, 0)

@@ -256,7 +256,7 @@ def test_damage_that_a_search_meets_has_the_file_filled_again(
         assert before is not None
 
         def damaged(_: object) -> NoReturn:
-            raise ix.DamagedFile(before.name, "a row is not what was written")
+            raise ix.DamagedFile(before.name, "a row is damaged")
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(before.store, "fetch", damaged)
