@@ -27,7 +27,7 @@ from gcws_search.formats.payloads import (
     written_floats,
 )
 from gcws_search.formats.sources import Choices, Source
-from gcws_search.formats.vectors import column_names, is_names, rows_of_texts
+from gcws_search.formats.vectors import column_names, is_names, is_series, rows_of_texts
 from gcws_search.index import (
     InputVectors,
     InvalidId,
@@ -140,7 +140,7 @@ Mixed = Mapping[str, list[Any]]
 
 def _table_and_mixed(frame: Any) -> tuple[Any, Mixed]:
     """Return a frame as an Arrow table with null for mixed columns, and these columns."""
-    if not hasattr(frame, "iloc") or not hasattr(frame, "columns"):  # not of pandas
+    if not _is_of_pandas(frame):
         return _without_empty(_table_of(frame)), {}
     frame = _with_plain_columns(frame)
     if {*map(type, frame.index)} == {str, int}:
@@ -154,6 +154,11 @@ def _table_and_mixed(frame: Any) -> tuple[Any, Mixed]:
         mixed |= {name: column for name, column in columns.items() if not _is_of_one_type(column)}
         table = _table_of(frame.assign(**dict.fromkeys(mixed)))
     return _without_empty(table), {name: _present_values(each) for name, each in mixed.items()}
+
+
+def _is_of_pandas(frame: Any) -> bool:
+    """Return whether this is a frame of pandas, whose columns are also its attributes."""
+    return hasattr(frame, "iloc") and hasattr(frame, "columns")
 
 
 def _with_plain_columns(frame: Any) -> Any:
@@ -203,14 +208,14 @@ def _table_of(frame: Any) -> Any:
     """Return any frame, or a dataset, as an Arrow table; a column becomes ``vector``."""
     if isinstance(frame, pa.Table):
         return frame
-    if hasattr(frame, "dtype") or isinstance(frame, pa.ChunkedArray):
+    if is_series(frame):
         column = pa.chunked_array(frame)
         if not is_list(column.type):
             raise InvalidVector(
                 expected="a frame, or a column of lists", got=f"a column of {column.type}"
             )
         return pa.table({"vector": column})
-    if hasattr(frame, "to_table"):
+    if hasattr(frame, "to_table") and not _is_of_pandas(frame):
         return frame.to_table()
     try:
         return pa.table(frame)
@@ -225,7 +230,7 @@ def payload_columns(frame: Any) -> dict[str, Any]:
 
     An unnamed index of a pandas frame is no column.
     """
-    if hasattr(frame, "dtype") or hasattr(frame, "type"):  # a series, or a column of Arrow
+    if is_series(frame):
         name = getattr(frame, "name", None)
         if isinstance(name, str) and name:
             return {name: frame}

@@ -114,6 +114,8 @@ def usable(
 
 def _held(column: Any) -> Any:
     """Return a column in a form that can be read several times."""
+    if hasattr(column, "iloc"):  # of pandas; the columns of its frames are also attributes
+        return column
     if hasattr(column, "to_table"):
         return column.to_table()
     if hasattr(column, "read_all"):  # a stream of Arrow
@@ -130,10 +132,10 @@ def part_of(column: Any, rows: list[int]) -> Any:
     """Return some rows of a column, a frame, a matrix or a list; a common value is unchanged."""
     if isinstance(column, Mapping):  # columns by name
         return {name: part_of(each, rows) for name, each in column.items()}
-    if hasattr(column, "to_pylist"):  # of Arrow
-        return column.take(rows)
     if hasattr(column, "iloc"):
         column = column.iloc
+    elif hasattr(column, "to_pylist"):  # of Arrow
+        return column.take(rows)
     elif hasattr(column, "tocsr"):
         column = column.tocsr()
     elif hasattr(column, "__array__") and not is_frame(column):
@@ -155,6 +157,11 @@ def is_frame(data: Any) -> bool:
 def is_column(data: Any) -> bool:
     """Return whether data are a column of pandas."""
     return hasattr(data, "iloc") and not hasattr(data, "columns")
+
+
+def is_series(data: Any) -> bool:
+    """Return whether data are one column of any library: they have a type, and no columns."""
+    return not hasattr(data, "columns") and (hasattr(data, "dtype") or hasattr(data, "type"))
 
 
 def is_names(payloads: Any) -> bool:

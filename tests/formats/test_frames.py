@@ -17,7 +17,7 @@ import pytest
 from gcws_search import InvalidId, InvalidParameter, InvalidPayload, InvalidVector
 from gcws_search.formats.items import items_of, items_of_texts
 from gcws_search.formats.tables import Layout, guess, rows_of_frame
-from gcws_search.formats.vectors import rows_of
+from gcws_search.formats.vectors import part_of, rows_of, usable
 from tests.support.files import items
 from tests.support.service.client import Json
 
@@ -230,6 +230,21 @@ def test_an_index_without_a_name_is_no_field_of_a_frame_of_payloads() -> None:
         assert items_of(np.eye(2), payloads=frame).payloads == [b'{"a":1}', b'{"a":2}']
     named = pandas.DataFrame({"a": [1, 2]}, index=pandas.Index([5, 9], name="n"))
     assert items_of(np.eye(2), payloads=named).payloads == [b'{"a":1,"n":5}', b'{"a":2,"n":9}']
+
+
+@pytest.mark.parametrize(
+    "name", ["type", "dtype", "to_table", "to_pylist", "to_list", "read_all", "tocsr", "collect"]
+)
+def test_a_pandas_column_called_like_an_attribute_of_other_libraries_is_a_column(name: str) -> None:
+    labels = pandas.DataFrame({name: ["u", "v"]})
+    expected = [json.dumps({name: each}, separators=(",", ":")).encode() for each in ("u", "v")]
+    assert items_of(np.eye(2), payloads=labels).payloads == expected
+    made = items_of(labels.assign(a=[1.0, 2.0]))
+    assert ([*made.rows.json()], made.payloads) == ([[1], [2]], expected)
+    numbers = pandas.DataFrame({"a": [1.0, 2.0], name: [3.0, 4.0]})
+    rows, kept, bad = usable(rows_of, numbers, skips=True)
+    assert ([*rows.json()], kept, bad) == ([[1, 3], [2, 4]], None, {})
+    assert [*rows_of(part_of(numbers, [1])).json()] == [[2, 4]]
 
 
 @pytest.mark.parametrize("names", [["x", "x"], [1, "1"]])
