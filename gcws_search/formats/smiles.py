@@ -14,23 +14,25 @@ from gcws_search.index import GcwsError, InvalidVector
 
 _ARROWS: Final = 2
 """Signs > of a reaction: between reactants, agents and products."""
+_WORDS_OF_A_LINE: Final = 2
+"""A SMILES and a name."""
 _SMILES: Final = "smiles"
 _NAME: Final = "name"
 
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Names of the columns, the place of the ids, if any, and the first row."""
+    """Names of the columns, the place of the ids, if any, what separates cells, the first row."""
 
     names: list[str]
     id_place: int | None
     has_header: bool
-    has_tabs: bool
+    separator: str | None
     first: list[str]
 
     def cells(self, line: bytes) -> list[str]:
-        cells = _cells(line.decode(), has_tabs=self.has_tabs)
-        if len(cells) > len(self.names):
+        cells = _cells(line.decode(), self.separator)
+        if len(cells) > len(self.names) or (self.separator == " " and len(cells) < len(self.names)):
             raise BadFile(f"expected {len(self.names)} columns, got {len(cells)}")
         return cells
 
@@ -72,7 +74,7 @@ def read_smiles(source: Source) -> None:
         lines,
         parse,
         format_=file.words("SMILES, named columns" if columns.has_header else "SMILES"),
-        ids=None if columns.id_place is None else columns.names[columns.id_place],
+        ids=_id_words(columns),
         vector=f"sparse, by name: counts of {fingerprint}{advice}",
         fields=columns.entry(columns.first, {}).payload or (),
         show=show_line,
@@ -80,26 +82,28 @@ def read_smiles(source: Source) -> None:
 
 
 def _find_columns(source: Source, file: InputFile) -> _Columns:
-    """Return the columns, determined by the first line or the first two."""
-    lines = [line.decode(errors="replace") for line in islice(head_lines(file, b""), 2)]
+    """Return the columns: determined by the first two lines, or by the head if blanks part them."""
+    lines = [line.decode(errors="replace") for line in head_lines(file, b"")]
     if not lines:
         raise BadFile(f"{file.name}: expected lines of SMILES, got none")
-    has_tabs = "\t" in lines[0]
-    first = _cells(lines[0], has_tabs=has_tabs)
+    separator = "\t" if "\t" in lines[0] else None
+    first = _cells(lines[0], separator)
     has_header = first[0].lower().endswith(_SMILES)
+    if has_header and separator is None and _has_blanks_between_columns(lines):
+        separator, first = " ", _cells(lines[0], " ")
     names = first if has_header else [_SMILES, _NAME, *(f"f{n}" for n in range(2, len(first)))]
     names[0] = _SMILES
     if has_header:
         if len(lines) == 1:
             raise BadFile(f"{file.name}: expected lines of SMILES below the names, got none")
-        first = _cells(lines[1], has_tabs=has_tabs)
+        first = _cells(lines[1], separator)
     chosen = source.choices.id
     if chosen and chosen not in names[1:]:
         known = ", ".join(names[1:]) or "none beside the SMILES"
         raise BadFile(f"{file.name}: expected a column {chosen!r}, got {known}")
     place = names.index(chosen) if chosen else 1
     has_ids = chosen != "" and len(first) > place and bool(first[place])
-    return _Columns(names, place if has_ids else None, has_header, has_tabs, first)
+    return _Columns(names, place if has_ids else None, has_header, separator, first)
 
 
 def _choose_fingerprint(
@@ -118,7 +122,21 @@ def _choose_fingerprint(
     return fingerprint
 
 
-def _cells(text: str, *, has_tabs: bool) -> list[str]:
-    """Return the cells of a line; without tabs the name is all after the first blank."""
-    cells = text.strip("\r\n").split("\t") if has_tabs else text.split(None, 1)
+def _id_words(columns: _Columns) -> str | None:
+    """Return the column of the ids, for people; with the first one if that is several words."""
+    if columns.id_place is None:
+        return None
+    name, first = columns.names[columns.id_place], columns.first[columns.id_place]
+    return f"{name}, such as {first!r:.60}" if " " in first else name
+
+
+def _has_blanks_between_columns(lines: list[str]) -> bool:
+    """Return whether lines have as many cells as the first names, as RDKit's SmilesWriter has."""
+    counts = {len(_cells(line, " ")) for line in lines}
+    return len(counts) == 1 and counts.pop() > _WORDS_OF_A_LINE
+
+
+def _cells(text: str, separator: str | None) -> list[str]:
+    """Return the cells of a line; without a separator the name is all after the first blank."""
+    cells = text.split(None, 1) if separator is None else text.strip("\r\n").split(separator)
     return [cell.strip() for cell in cells]

@@ -67,6 +67,28 @@ def test_counts_and_scores_are_those_of_rdkit(tmp_path: Path, fingerprint: str, 
         }
 
 
+def test_columns_that_the_writer_of_rdkit_parts_by_blanks_are_columns(tmp_path: Path) -> None:
+    path = tmp_path / "a.smi"
+    writer = Chem.SmilesWriter(str(path))
+    writer.SetProps(["dose", "unit"])
+    for name, dose, unit in (("x1", "7", "mg"), ("x2", "", "g")):
+        molecule = Chem.MolFromSmiles("CCO")
+        for key, value in (("_Name", name), ("dose", dose), ("unit", unit)):
+            molecule.SetProp(key, value)
+        writer.write(molecule)
+    writer.close()
+    assert [(id_, each) for id_, _, each in items(path)] == [
+        ("x1", {"smiles": "CCO", "dose": "7", "unit": "mg"}),
+        ("x2", {"smiles": "CCO", "unit": "g"}),
+    ]
+    with path.open("ab") as file:  # beyond the first MiB, where nothing is decided any more
+        file.write(b"CCO x 7 mg\n" * 100_000 + b"CCO x 7\n")
+    with pytest.raises(BadFile, match="line 100004: expected 4 columns, got 3"):
+        items(path, id="")
+    path.write_text("smiles name\nCCO a drug\nCCN other\n")  # names of several words
+    assert [id_ for id_, _, _ in items(path)] == ["a drug", "other"]
+
+
 def test_a_reaction_and_its_reverse_have_nothing_in_common(tmp_path: Path) -> None:
     path = tmp_path / "a.rsmi"
     path.write_text(f"{ESTER}\n{REVERSE}\n")
