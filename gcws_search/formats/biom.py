@@ -104,7 +104,8 @@ def _read_hdf5(file: InputFile) -> _Table:
         import h5py  # noqa: PLC0415  # of the extra `biom`
     except ImportError:
         raise BadFile(
-            f"{file.name}: expected h5py, which reads BIOM 2; install gcws-search[biom]"
+            f"{file.name}: expected h5py, which reads BIOM 2, the only HDF5 that is loaded; "
+            "install gcws-search[biom]"
         ) from None
     place = file.random_access()
     with naming_damage(file.name, _WORDS), h5py.File(place, "r") as opened:

@@ -59,6 +59,34 @@ _SVMLIGHT: Final = re.compile(
 _SIGNATURES: Final = re.compile(rb'\s*\[\s*\{[^{}\[\]]*"class"\s*:\s*"sourmash_signature"')
 _BIOM: Final = re.compile(rb'\s*\{[^\n]{0,4096}"format"\s*:\s*"Biological Observation Matrix')
 _MGF: Final = re.compile(rb"([^\r\n]*[\r\n]){0,100}?BEGIN IONS\s")
+_FOREIGN: Final = (
+    (
+        re.compile(rb"%%MatrixMarket"),
+        "a Matrix Market matrix; scipy.io.mmread reads it in Python, and add stores its rows, "
+        "or the columns of mmread(…).T",
+    ),
+    (
+        re.compile(rb"([^\r\n]*\r?\n){3}[ \d]{30,36}V[23]000\s"),
+        "an SD file; obabel x.sdf -O x.smi, or SmilesWriter of RDKit, converts it to SMILES",
+    ),
+    (
+        re.compile(rb"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(indexedmzML|mzML|mzXML)\s", re.DOTALL),
+        "mzML or mzXML; msconvert --mgf x.mzML converts it to MGF",
+    ),
+    (
+        re.compile(rb"\s*<(\?xml\s|!DOCTYPE\s|html[\s>])", re.IGNORECASE),
+        "XML or HTML; pandas.read_xml or read_html reads tables of it",
+    ),
+)
+"""How texts of other formats begin, and what they are and what to do."""
+_ANNDATA: Final = (
+    "AnnData; in Python, cells = anndata.read_h5ad(…) reads it, and "
+    "add(cells.X, ids=cells.obs_names, payloads=cells.obs) stores it"
+)
+_DESCRIPTIONS: Final = re.compile(r"(readme|licen[cs]e)(\.(md|rst|txt))?|.*\.md", re.IGNORECASE)
+"""Files of a folder that have no rows."""
+_STATES: Final = re.compile(r"dataset_(info|infos|dict)\.json|state\.json")
+"""Others that the datasets of Hugging Face have beside files of Arrow."""
 _IN_ARCHIVES: Final = (b"signatures/", b"SOURMASH-MANIFEST")
 """With these begin the names of files in archives of signatures."""
 _OF_COLUMNS: Final = ("id", "vector")
@@ -297,6 +325,8 @@ class InputFile:
 
     def _binary_format(self) -> str | None:
         named = None if self.path is None else _format_of_name(self.path)
+        if self.head.startswith(FORMATS["biom"].magic) and self.name.lower().endswith(".h5ad"):
+            raise BadFile(f"{self.name}: expected {WORDS}, got {_ANNDATA}")
         for each in FORMATS.values():
             if each.magic and self.head.startswith(each.magic):
                 if each.name == "npz":
@@ -351,6 +381,8 @@ class InputFile:
         if told is not None:
             self._require_text(told)
             return told
+        if foreign := next((words for start, words in _FOREIGN if start.match(self.head)), None):
+            raise BadFile(f"{self.name}: expected {WORDS}, got {foreign}")
         first = self.head.lstrip()[:1]
         known = (
             each.name
@@ -553,10 +585,10 @@ def input_files(
     if place is None or not place.is_dir():
         yield InputFile(path if place is None else place, encoding)
         return
-    files = _visible_files(place)
+    files = _visible_files(place, warn)
     names = {_format_of_name(each) for each in files}
     only = FORMATS.get(names.pop() or "") if len(names) == 1 else None
-    if only is not None and only.is_table:
+    if only is not None and only.is_table and not (only.name == "arrow" and _is_stream(files[0])):
         yield Folder(place, encoding)
         return
     values = {part for each in files for part in _within(each, place)[:-1] if "=" in part}
@@ -610,8 +642,22 @@ def require_same(files: Iterable[InputFile | Folder]) -> None:
             raise BadFile(f"{place}: expected the same file until the end, got another one")
 
 
-def _visible_files(folder: Path | StoredPath) -> list[Path] | list[StoredPath]:
-    """Return the files of a folder and its subfolders by name, without hidden ones."""
+def _is_stream(file: Path | StoredPath) -> bool:
+    """Return whether a file of Arrow is a stream, as in datasets of Hugging Face."""
+    try:
+        with closing(InputFile(file)) as opened:
+            return opened.format == "arrow stream"
+    except BadFile:  # raised again when it is read
+        return False
+
+
+def _visible_files(
+    folder: Path | StoredPath, warn: Callable[[str], None] = lambda _: None
+) -> list[Path] | list[StoredPath]:
+    """Return the files of a folder and its subfolders by name.
+
+    Hidden files are left out, and those that describe others; ``warn`` is called with these.
+    """
 
     def is_visible(file: Path | StoredPath) -> bool:
         return not any(part.startswith((".", "_")) for part in _within(file, folder))
@@ -625,7 +671,13 @@ def _visible_files(folder: Path | StoredPath) -> list[Path] | list[StoredPath]:
     found: list[Any] = [*filter(is_visible, every)]
     if not found:
         raise BadFile(f"{folder}: expected files in this folder, got none")
-    return found
+    rows = [each for each in found if not _DESCRIPTIONS.fullmatch(each.name)]
+    if any(_format_of_name(each) == "arrow" for each in rows):
+        rows = [each for each in rows if not _STATES.fullmatch(each.name)]
+    if rows and len(rows) < len(found):
+        told = list_some([each.name for each in found if each not in rows])
+        warn(f"{folder}: {told} left out: without rows")
+    return rows or found
 
 
 def _files_within(folder: Path) -> Iterator[Path]:

@@ -223,10 +223,14 @@ def test_long_numbers_as_ids_keep_all_digits(tmp_path: Path) -> None:
 
 
 def test_what_other_hdf5_has_is_told(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "a.h5ad", "w") as file:
-        file["X/data"], file["obs/_index"] = [1.0], [b"cell"]
-    with pytest.raises(BadFile, match=r"a\.h5ad: expected BIOM 2, .* got HDF5 with X, obs; "):
-        items(tmp_path / "a.h5ad")
+    for name, words in (
+        ("a.h5", r"expected BIOM 2, .* got HDF5 with X, obs; "),
+        ("a.h5ad", "expected .* got AnnData; .*read_h5ad"),
+    ):
+        with h5py.File(tmp_path / name, "w") as file:
+            file["X/data"], file["obs/_index"] = [1.0], [b"cell"]
+        with pytest.raises(BadFile, match=f"{name}: {words}"):
+            items(tmp_path / name)
 
 
 def test_a_cut_file_is_refused(tmp_path: Path) -> None:

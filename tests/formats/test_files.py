@@ -35,6 +35,7 @@ from scipy import sparse
 
 from gcws_search.formats.files import BadFile, Folder, input_files
 from gcws_search.formats.items import items_of
+from gcws_search.formats.sources import Choices, source_of
 from gcws_search.index import InvalidInput
 from tests.support.files import items, source
 from tests.support.paths import REPOSITORY
@@ -368,7 +369,7 @@ def test_lines_above_the_names_of_columns_are_named(tmp_path: Path, above: str) 
         source(path)
 
 
-@pytest.mark.parametrize("names", ["id,a,b", "id,a,b\n", "id\ta\tb", "<html>no table</html>"])
+@pytest.mark.parametrize("names", ["id,a,b", "id,a,b\n", "id\ta\tb"])
 def test_names_of_columns_alone_are_no_rows(tmp_path: Path, names: str) -> None:
     (tmp_path / "a.csv").write_text(names)
     with pytest.raises(BadFile, match="rows below the names of columns, got none"):
@@ -410,6 +411,68 @@ def test_empty_files_of_a_folder_that_is_no_table_are_told_and_left_out(tmp_path
     (tmp_path / "b.ndjson").write_text("")
     with pytest.raises(BadFile, match=r"c\.ndjson: expected rows, got an empty file"):
         [*input_files(str(tmp_path), None)]
+
+
+def write_hugging_face(folder: Path, *rows: Json) -> None:
+    """Write rows as `Dataset.save_to_disk` does."""
+    folder.mkdir()
+    for number, row in enumerate(rows):
+        table = pa.Table.from_pylist([row])
+        path = folder / f"data-{number:05}-of-{len(rows):05}.arrow"
+        with pa.ipc.new_stream(path, table.schema) as writer:
+            writer.write_table(table)
+    (folder / "dataset_info.json").write_text(json.dumps({"features": {"x": {"dtype": "float"}}}))
+    (folder / "state.json").write_text(json.dumps({"_split": None, "_fingerprint": "0a"}))
+
+
+def test_files_without_rows_beside_others_of_a_folder_are_told_and_left_out(tmp_path: Path) -> None:
+    for name in ("README.md", "LICENSE", "card.md", "readme.txt"):
+        folder = tmp_path / name.partition(".")[0]
+        folder.mkdir()
+        pa.parquet.write_table(pa.table({"id": ["a"], "x": [1.0]}), folder / "part-0.parquet")
+        (folder / name).write_text("Words, and more of them.\n")
+        told: list[str] = []
+        [found] = input_files(str(folder), None, told.append)
+        assert isinstance(found, Folder)
+        assert [words.startswith(f"{folder}: {name} left out") for words in told] == [True]
+        assert items(folder) == [("a", [1], None)]
+
+
+def test_a_dataset_of_hugging_face_is_read_without_what_describes_it(tmp_path: Path) -> None:
+    write_hugging_face(tmp_path / "d", {"id": "a", "x": 1.0}, {"id": "b", "x": 2.0})
+    told: list[str] = []
+    found = [source_of(each, Choices()) for each in input_files(str(tmp_path), None, told.append)]
+    assert [batch.texts() for each in found for batch in each.batches()] == [["a"], ["b"]]
+    assert len(told) == 1
+    (tmp_path / "e").mkdir()  # among files of JSON, such a name may be one of rows
+    (tmp_path / "e" / "state.json").write_text('{"id": "ohio", "vector": [1]}\n')
+    assert [each.name for each in input_files(str(tmp_path / "e"), None)] == [
+        str(tmp_path / "e" / "state.json")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.mtx", "%%MatrixMarket matrix coordinate integer general\n2 2 1\n1 1 3\n", "mmread"),
+        ("a.csv", "%%MatrixMarket matrix array real general\n1 1\n3\n", "Matrix Market"),
+        ("a.sdf", "aspirin\n  RDKit 2D\n\n 13 13  0  0  0  0  0  0  0  0999 V2000\n", "SMILES"),
+        ("a.sdf", "\r\n\r\n\r\n  0  0  0     0  0            999 V3000\r\nM", "SMILES"),
+        ("a.mzML", '<?xml version="1.0"?>\n<mzML xmlns="u" version="1.1.0">', "MGF"),
+        ("a.mzML", '<?xml version="1.0"?>\n<!-- by x -->\n<indexedmzML xmlns="u">', "MGF"),
+        ("a.mzXML", '<?xml version="1.0"?>\n<mzXML\n xmlns="u">', "MGF"),
+        ("a.csv", "<!doctype html><title>Sign in</title>\n", "HTML"),
+        ("a.csv", "<html>no table</html>", "HTML"),
+        ("a", '<?xml version="1.0"?>\n<rows><row/></rows>\n', "XML"),
+    ],
+)
+def test_texts_of_other_formats_are_named_with_what_to_do(
+    tmp_path: Path, name: str, text: str, words: str
+) -> None:
+    for path in (tmp_path / name, tmp_path / f"{name}.gz"):
+        path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+        with pytest.raises(BadFile, match=f"got .*{words}"):
+            items(path)
 
 
 @pytest.mark.parametrize("size", [1, 400_000])
