@@ -12,8 +12,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from numbers import Integral, Real
+from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
@@ -58,11 +58,6 @@ _SPARSE_SHARE: Final = 1 / 32
 """Share of numbers that are not zero below which rows of a sparse matrix stay sparse."""
 _CHUNK_ROWS: Final = 1024
 """Rows mapped at a time."""
-_NUMBERS: Final[dict[str, tuple[type, str]]] = {
-    "int": (Integral, "a whole number"),
-    "float": (Real, "a number"),
-}
-"""What a parameter must be, by its annotation."""
 _MAX_SAMPLES: Final = 16384
 _MAX_BITS: Final = 16
 _NOTHING: Final = VectorBatch("sparse", indptr=np.zeros(2, np.int64), norms=np.zeros(1, np.float32))
@@ -150,14 +145,7 @@ class _Estimator(BaseEstimator):
         return checked
 
     def _learn(self, X: Any) -> None:
-        """Check the parameters, and keep the required parts of ``X``."""
-        for field in fields(self):
-            kind, expected = _NUMBERS.get(str(field.type), (None, ""))
-            value = getattr(self, field.name)
-            if kind and (not isinstance(value, kind) or isinstance(value, bool)):
-                raise ix.InvalidParameter(
-                    expected=expected, got=repr(value)[:80], loc=(field.name,)
-                )
+        """Keep the required parts of ``X``."""
 
     def _start(self) -> None:
         """Rebuild the state that follows from what was learned."""
@@ -292,7 +280,6 @@ class GmmNystroem(_Transformer):
         return ix.NystroemParams(kind=self._kind, landmarks=self.landmarks, seed=self.seed)
 
     def _learn(self, X: Any) -> None:
-        super()._learn(X)
         params = self._params()
         filled = _nonzero_rows(X, slice(0, X.shape[0]))
         if not len(filled):
@@ -338,8 +325,10 @@ class _OneHot(_Transformer, auto_wrap_output_keys=None):  # type: ignore[call-ar
         """Return the number of samples and their bits."""
         for name, maximum in (("samples", _MAX_SAMPLES), ("bits", _MAX_BITS)):
             value = getattr(self, name)
-            if not (isinstance(value, int | np.integer) and 1 <= value <= maximum):
-                raise ix.InvalidParameter(expected=f"1 to {maximum}", got=repr(value), loc=(name,))
+            is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+            if not (is_whole and 1 <= value <= maximum):
+                expected = f"a whole number from 1 to {maximum}"
+                raise ix.InvalidParameter(expected=expected, got=repr(value)[:80], loc=(name,))
         return int(self.samples), int(self.bits)
 
     def _zero(self) -> UInt32s | None:
@@ -460,7 +449,7 @@ class GmmNeighbors(_Estimator):
 
     def _learn(self, X: Any) -> None:
         self._require_count(self.n_neighbors)
-        super()._learn(X)
+        ix.SearchParams(recall=self.recall)  # refuses what no search takes
         self.n_samples_fit_ = int(X.shape[0])
         self._rows = X.copy()
 

@@ -163,6 +163,8 @@ def test_a_row_of_zeros_has_features(rng: np.random.Generator, maker: Maker) -> 
         (GmmNeighbors(seed=-1), "seed"),
         (GmmNeighbors(seed=1.5), "seed"),  # type: ignore[arg-type]
         (GmmNeighbors(recall="all"), "recall"),  # type: ignore[arg-type]
+        (GmmNeighbors(recall=2.0), "recall"),
+        (GcwsFeatures(samples=True), "samples"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
