@@ -48,7 +48,6 @@ from gcws_search.index.corpus import (
     Groups,
     Recall,
     RowFiles,
-    StoredRows,
     TaskPool,
     Wide,
     append_rows,
@@ -248,9 +247,12 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
         corpus.read(files, first, processes, None if ray is None else pool, tell)
         found = _group(corpus, {**options, "memory_bytes": memory_bytes}, pool, tell)
         tell("writing", None)
-        _write_tables(corpus, folder, found[1], found[2])
-        corpus.write_rejected(folder / REJECTED_FILE)
-        done = _report(corpus, found, min_score, perf_counter() - began)
+        table = corpus.table
+        _write_tables(table, folder, found[1], found[2])
+        if table.state["rejected"]:
+            with whole_file(folder / REJECTED_FILE) as part:
+                shutil.copy(table.folder / REJECTED_FILE, part)
+        done = _report(table, found, min_score, perf_counter() - began)
     document = json.dumps({"key": key, **asdict(done)}, indent=2)
     with whole_file(folder / _REPORT) as part:
         part.write_text(document + "\n")
@@ -451,6 +453,27 @@ class _Table:
             self.state["counts"] = self.files.counts
         _save(self.folder / _STATE, self.state)
 
+    def labels(self, rows: Int64s) -> dict[str, Any]:
+        """Return ids, files, and row numbers there, of some rows, as columns of Arrow."""
+        import pyarrow as pa  # noqa: PLC0415
+        import pyarrow.compute as pc  # noqa: PLC0415
+
+        files, starts = self.files, self.state["starts"]
+        assert files is not None
+        parts = (pa.py_buffer(files.column(name)) for name in ("id_borders", "ids"))
+        ids = pa.Array.from_buffers(pa.large_binary(), len(self), [None, *parts])
+        ids = ids.take(pa.array(rows))
+        own = pa.array(rows).cast(pa.string()).cast(pa.large_binary())
+        ids = pc.if_else(pc.equal(ids, _NO_ID), own, ids)
+        firsts = np.array([first for _, first in starts])
+        of = np.searchsorted(firsts, rows, side="right") - 1
+        names = pa.array([name for name, _ in starts], pa.string())
+        return {
+            "id": ids.cast(pa.string()),
+            "file": pa.DictionaryArray.from_arrays(pa.array(of.astype(np.int32)), names),
+            "row": pa.array(files.column("numbers")[rows]),
+        }
+
 
 def _renumbered(rows: VectorBatch, numbers: UInt32s) -> VectorBatch:
     """Return rows with other coordinates; empty numbers keep them."""
@@ -526,101 +549,98 @@ class _First:
         return source
 
 
-class _Appender:
-    """Appends the rows of files to a table that may have some of them."""
+def _read_files(
+    first: _First, table: _Table, files: Sequence[InputFile | Folder], head: Source | None
+) -> Iterator[int]:
+    """Read the rows that a table lacks; yield the number of bytes read after each batch.
 
-    def __init__(self, first: _First, table: _Table) -> None:
-        self._first, self._table = first, table
-        self._space = VectorSpace.of(first.config)
-        if table.files is None:
-            table.open(first.config.form)
-        self._pending = 0
-
-    def read(self, files: Sequence[InputFile | Folder], head: Source | None) -> Iterator[int]:
-        """Read the remaining files; yield the number of bytes read after each batch.
-
-        head: the first of all files, if it is among these.
-        """
-        state, behind = self._table.state, 0
-        for number, file in enumerate(files):
-            if number >= state["files"]:
+    head: the first of all files, if it is among these.
+    """
+    space = VectorSpace.of(first.config)
+    if table.files is None:
+        table.open(first.config.form)
+    state, behind, pending = table.state, 0, 0
+    for number, file in enumerate(files):
+        if number >= state["files"]:
+            try:
                 is_head = head is not None and head.file is file
-                try:
-                    source = head if head is not None and is_head else self._first.source(file)
-                except NoRows as error:
-                    if error.names != self._first.header:
-                        raise
-                    state["files"] = number + 1
-                    continue
-                if not state["read"]:
-                    state["starts"].append([file.name, len(self._table)])
-                for _ in self._read_file(source):
-                    state["bytes"] = behind + file.read_bytes
-                    self._commit(_COMMIT_ROWS)
-                    yield state["bytes"]
-                state["files"], state["read"] = number + 1, 0
-                state["bytes"] = behind + (file.size_bytes or 0)
-                self._commit(0)
-            behind += file.size_bytes or 0
-
-    def _commit(self, least: int) -> None:
-        if self._pending >= least:
-            self._table.commit()
-            self._pending = 0
-
-    def _read_file(self, source: Source) -> Iterator[None]:
-        state = self._table.state
-        skipped, passed, end = state["read"], 0, 0
-        for items in source.items():
-            passed, first = passed + len(items), end
-            end = passed + len(source.dropped)
-            if passed <= skipped:
+                source = head if head is not None and is_head else first.source(file)
+            except NoRows as error:
+                if error.names != first.header:
+                    raise
+                state["files"] = number + 1
                 continue
-            numbers = np.setdiff1d(np.arange(first, end), source.dropped)
-            if items.numbers is not None:
-                numbers = np.asarray(items.numbers, np.int64)
-            self._append(source, items, numbers)
-            state["read"] = passed
-            self._pending += len(items)
-            yield
-        if source.unreadable:
-            self._table.reject(source, {each.row: each.detail for each in source.unreadable})
-        state["dropped"] += len(source.dropped)
+            if not state["read"]:
+                state["starts"].append([file.name, len(table)])
+            for count in _read_file(table, space, source):
+                state["bytes"] = behind + file.read_bytes
+                pending += count
+                if pending >= _COMMIT_ROWS:
+                    table.commit()
+                    pending = 0
+                yield state["bytes"]
+            state["files"], state["read"] = number + 1, 0
+            state["bytes"] = behind + (file.size_bytes or 0)
+            table.commit()
+            pending = 0
+        behind += file.size_bytes or 0
 
-    def _append(self, source: Source, items: Items, numbers: Int64s) -> None:
-        """Append the rows of a batch of a file, which have these numbers there."""
-        space, find = self._space, self._table.find
 
-        def check(rows: slice) -> ix.RawBatch:
-            raw = items.rows.part(rows).check(space, find)
-            space.prepare(raw)
-            return raw
+def _read_file(table: _Table, space: VectorSpace, source: Source) -> Iterator[int]:
+    """Append the remaining rows of a file; yield the number of rows of each batch."""
+    state = table.state
+    skipped, passed, end = state["read"], 0, 0
+    for items in source.items():
+        passed, first = passed + len(items), end
+        end = passed + len(source.dropped)
+        if passed <= skipped:
+            continue
+        numbers = np.setdiff1d(np.arange(first, end), source.dropped)
+        if items.numbers is not None:
+            numbers = np.asarray(items.numbers, np.int64)
+        _append(table, space, source, items, numbers)
+        state["read"] = passed
+        yield len(items)
+    if source.unreadable:
+        table.reject(source, {each.row: each.detail for each in source.unreadable})
+    state["dropped"] += len(source.dropped)
 
-        try:
-            rows = space.prepare(items.rows.check(space, find))
-        except ix.InvalidVector as error:
-            if not source.choices.lenient:
-                at = int(error.loc[0]) if error.loc else 0
-                place = source.place(int(numbers[at]))
-                words = f"expected {error.expected}, got {error.got}"
-                raise BadFile(f"{source.file.name}: {place}: {words}") from None
-            bad = ix.bad_rows(len(items), check, ix.InvalidVector)
-            self._table.reject(
-                source,
-                {
-                    int(numbers[row]): f"expected {error.expected}, got {error.got}"
-                    for row, error in bad.items()
-                },
-            )
-            good = [row for row in range(len(items)) if row not in bad]
-            if not good:
-                return
-            items, numbers = items.part(good), numbers[good]
-            rows = space.prepare(items.rows.check(space, find))
-        ids = items.texts()
-        texts = [_NO_ID] * len(items) if ids is None else [each.encode() for each in ids]
-        borders = np.cumsum([0, *map(len, texts)])
-        self._table.append(np.frombuffer(b"".join(texts), np.uint8), borders, numbers, rows)
+
+def _append(
+    table: _Table, space: VectorSpace, source: Source, items: Items, numbers: Int64s
+) -> None:
+    """Append the rows of a batch of a file, which have these numbers there."""
+
+    def check(rows: slice) -> ix.RawBatch:
+        raw = items.rows.part(rows).check(space, table.find)
+        space.prepare(raw)
+        return raw
+
+    try:
+        rows = space.prepare(items.rows.check(space, table.find))
+    except ix.InvalidVector as error:
+        if not source.choices.lenient:
+            at = int(error.loc[0]) if error.loc else 0
+            place = source.place(int(numbers[at]))
+            words = f"expected {error.expected}, got {error.got}"
+            raise BadFile(f"{source.file.name}: {place}: {words}") from None
+        bad = ix.bad_rows(len(items), check, ix.InvalidVector)
+        table.reject(
+            source,
+            {
+                int(numbers[row]): f"expected {error.expected}, got {error.got}"
+                for row, error in bad.items()
+            },
+        )
+        good = [row for row in range(len(items)) if row not in bad]
+        if not good:
+            return
+        items, numbers = items.part(good), numbers[good]
+        rows = space.prepare(items.rows.check(space, table.find))
+    ids = items.texts()
+    texts = [_NO_ID] * len(items) if ids is None else [each.encode() for each in ids]
+    borders = np.cumsum([0, *map(len, texts)])
+    table.append(np.frombuffer(b"".join(texts), np.uint8), borders, numbers, rows)
 
 
 def _read_part(first: _First, files: Sequence[tuple[str, type]], folder: Path) -> None:
@@ -630,7 +650,7 @@ def _read_part(first: _First, files: Sequence[tuple[str, type]], folder: Path) -
             for path, kind in files
         ]
         table = stack.enter_context(closing(_Table(folder)))
-        for _ in _Appender(first, table).read(opened, None):
+        for _ in _read_files(first, table, opened, None):
             pass
 
 
@@ -660,25 +680,11 @@ class _Corpus:
         state: dict[str, Any] = {"key": key, "done": False}
         self._state = json.loads(self._path.read_text()) if self._path.exists() else state
         _save(self._path, self._state)
-        self._table = _Table(folder / "table")
+        self.table = _Table(folder / "table")
 
     def close(self) -> None:
         with self._lock:
-            self._table.close()
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    @property
-    def left_out(self) -> tuple[int, int]:
-        """Numbers of unreadable rows, and of rows with a missing number."""
-        return self._table.state["rejected"], self._table.state["dropped"]
-
-    def write_rejected(self, target: Path) -> None:
-        """Copy the lines of unreadable rows, if there are any."""
-        if self._table.state["rejected"]:
-            with whole_file(target) as part:
-                shutil.copy(self._table.folder / REJECTED_FILE, part)
+            self.table.close()
 
     def choose_bands(self, choose: Callable[[], tuple[int, int]]) -> tuple[int, int]:
         """Return the number of bands and of samples in each, chosen now or before."""
@@ -687,10 +693,6 @@ class _Corpus:
             _save(self._path, self._state)
         bands, width = self._state["bands"]
         return bands, width
-
-    def rows(self) -> StoredRows:
-        assert self._table.files is not None
-        return self._table.files.rows()
 
     def read(
         self,
@@ -705,19 +707,23 @@ class _Corpus:
             return
         form, head = first()
         total = sum(each.size_bytes or 0 for each in files) or 1
+
+        def tell(read: int) -> None:
+            progress("reading", min(1.0, read / total))
+
         with ExitStack() as stack:
             # A partly read file is completed in this process.
-            done = self._table.state["files"] + (self._table.state["read"] > 0)
+            done = self.table.state["files"] + (self.table.state["read"] > 0)
             parts = _parts(files, done)
             if ray is None and min(processes, len(parts)) > 1:
                 ray = stack.enter_context(process_pool(min(processes, len(parts))))
             here = files if ray is None else files[:done]
-            for read in _Appender(form, self._table).read(here, head):
-                progress("reading", read / total)
+            for read in _read_files(form, self.table, here, head):
+                tell(read)
             if ray is not None:
-                self._read_parts(form, files, parts, ray, partial(progress, "reading"))
+                self._read_parts(form, files, parts, ray, tell)
         require_same(files)
-        if not len(self):
+        if not len(self.table):
             raise BadFile(f"{files[0].name}: expected rows, got none")
         self._state["done"] = True
         _save(self._path, self._state)
@@ -728,10 +734,9 @@ class _Corpus:
         files: Sequence[InputFile | Folder],
         parts: Sequence[range],
         pool: TaskPool,
-        progress: Callable[[float], None],
+        progress: Callable[[int], None],
     ) -> None:
-        """Read parts in parallel, and join them in order."""
-        total = sum(each.size_bytes or 0 for each in files) or 1
+        """Read parts in parallel, and join them in order; ``progress`` gets the bytes read."""
         folders = [self.folder / f"part-{part.start}-{part.stop}" for part in parts]
         calls = (
             (form, [(str(files[each].path), type(files[each])) for each in part], folder)
@@ -739,44 +744,19 @@ class _Corpus:
         )
 
         def tell() -> None:
-            read = self._table.state["bytes"]
+            read = self.table.state["bytes"]
             for path in self.folder.glob(f"part-*/{_STATE}"):
                 with suppress(FileNotFoundError):
                     read += json.loads(path.read_text())["bytes"]
-            progress(min(1.0, read / total))
+            progress(read)
 
         with closing(results(pool, _read_part, calls, waiting=tell)) as done:
             for folder, _ in zip(folders, done, strict=True):
                 with closing(_Table(folder)) as part:
-                    self._table.join(part)
-                self._table.commit()
+                    self.table.join(part)
+                self.table.commit()
                 shutil.rmtree(folder)
                 tell()
-
-    def labels(self, rows: Int64s) -> dict[str, Any]:
-        """Return ids, files, and row numbers there, of some rows, as columns of Arrow."""
-        import pyarrow as pa  # noqa: PLC0415
-        import pyarrow.compute as pc  # noqa: PLC0415
-
-        files, starts = self._table.files, self._table.state["starts"]
-        assert files is not None
-        parts = (pa.py_buffer(files.column(name)) for name in ("id_borders", "ids"))
-        ids = pa.Array.from_buffers(pa.large_binary(), len(self), [None, *parts])
-        ids = ids.take(pa.array(rows))
-        own = pa.array(rows).cast(pa.string()).cast(pa.large_binary())
-        ids = pc.if_else(pc.equal(ids, _NO_ID), own, ids)
-        firsts = np.array([first for _, first in starts])
-        of = np.searchsorted(firsts, rows, side="right") - 1
-        names = pa.array([name for name, _ in starts], pa.string())
-        return {
-            "id": ids.cast(pa.string()),
-            "file": pa.DictionaryArray.from_arrays(pa.array(of.astype(np.int32)), names),
-            "row": pa.array(files.column("numbers")[rows]),
-        }
-
-    def id_of(self, row: int) -> str:
-        found: str = self.labels(np.array([row]))["id"][0].as_py()
-        return found
 
 
 _Found = tuple[tuple[int, int], Groups, "Float64s", Recall, Wide]
@@ -786,7 +766,9 @@ _Found = tuple[tuple[int, int], Groups, "Float64s", Recall, Wide]
 def _group(
     corpus: _Corpus, wanted: Mapping[str, Any], pool: TaskPool, progress: Progress
 ) -> _Found:
-    stored, min_score = corpus.rows(), wanted["min_score"]
+    files, min_score = corpus.table.files, wanted["min_score"]
+    assert files is not None
+    stored = files.rows()
     rows = stored.open()
     progress("choosing bands", None)
     bands, width = corpus.choose_bands(lambda: choose_bands(rows, min_score, wanted["recall"]))
@@ -802,7 +784,7 @@ def _group(
     return (bands, width), groups, np.concatenate(scores), recall, wide
 
 
-def _write_tables(corpus: _Corpus, folder: Path, groups: Groups, scores: Float64s) -> None:
+def _write_tables(table: _Table, folder: Path, groups: Groups, scores: Float64s) -> None:
     """Write the files of a result; each appears when it is complete."""
     import pyarrow as pa  # noqa: PLC0415
 
@@ -813,19 +795,19 @@ def _write_tables(corpus: _Corpus, folder: Path, groups: Groups, scores: Float64
         for run in _runs(len(groups.rows)):
             group = numbers[run]
             yield {
-                **corpus.labels(groups.rows[run]),
+                **table.labels(groups.rows[run]),
                 "group": pa.array(group),
-                "representative": corpus.labels(firsts[group])["id"],
+                "representative": table.labels(firsts[group])["id"],
                 "score": pa.array(scores[run]),
             }
 
-    is_removed = np.zeros(len(corpus), np.bool_)
+    is_removed = np.zeros(len(table), np.bool_)
     is_removed[groups.rows] = True
     is_removed[firsts] = False
     _write_table(folder / "groups.parquet", members())
     for name, wanted in (("kept", False), ("removed", True)):
         rows = np.flatnonzero(is_removed == wanted)
-        parts = (corpus.labels(rows[run]) for run in _runs(len(rows)))
+        parts = (table.labels(rows[run]) for run in _runs(len(rows)))
         _write_table(folder / f"{name}.parquet", parts)
 
 
@@ -847,18 +829,20 @@ def _write_table(path: Path, parts: Iterable[dict[str, Any]]) -> None:
             writer.write_table(table)
 
 
-def _report(corpus: _Corpus, found: _Found, min_score: float, seconds: float) -> Deduplicated:
+def _report(table: _Table, found: _Found, min_score: float, seconds: float) -> Deduplicated:
     (bands, width), groups, _, recall, wide = found
     count = len(groups.starts) - 1
     removed = len(groups.rows) - count
-    rejected, dropped = corpus.left_out
+    widest = None
+    if wide.row is not None:
+        widest = table.labels(np.array([wide.row]))["id"][0].as_py()
     return Deduplicated(
-        rows=len(corpus),
-        kept=len(corpus) - removed,
+        rows=len(table),
+        kept=len(table) - removed,
         removed=removed,
         groups=count,
-        rejected=rejected,
-        dropped=dropped,
+        rejected=table.state["rejected"],
+        dropped=table.state["dropped"],
         min_score=min_score,
         expected_recall=recall_of(bands, width, min_score),
         recall=recall.found / recall.pairs if recall.pairs else None,
@@ -869,6 +853,6 @@ def _report(corpus: _Corpus, found: _Found, min_score: float, seconds: float) ->
         band_width=width,
         wide_buckets=wide.buckets,
         widest=wide.rows,
-        widest_id=None if wide.row is None else corpus.id_of(wide.row),
+        widest_id=widest,
         seconds=seconds,
     )
