@@ -665,7 +665,8 @@ class Collection:
         recall : float
             Expected share of these hits that is found; 1 finds all.
         where : dict, optional
-            Condition on the payloads of hits, as in `query`.
+            Condition on the payloads of hits, as in `query`. A server takes at most 60,000 bytes
+            of it for vectors.
         after : int or str, optional
             Only vectors after this row of ``data``, counted from 0, or items of the other
             collection stored after this id.

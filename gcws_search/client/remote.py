@@ -76,6 +76,8 @@ _INDICES: Final = 4000
 _PAGE_IDS: Final = 1000
 _ADDRESS_BYTES: Final = 16_000
 """Ids that are asked for together, and how long they are in the address."""
+_FILTER_BYTES: Final = 60_000
+"""Bytes of a filter that fit into an address; a server takes heads of 64 KiB."""
 _JOINED_LINES: Final = 10_000
 """Lines of a join that are read together."""
 _QUERY_HITS: Final = 1_000_000
@@ -418,8 +420,8 @@ class RemoteCollection:
         params["with_payload"] = str(with_payload).lower()
         if on_error != "stop":
             params["on_error"] = on_error
-        most = _QUERY_BYTES // max(1, rows.row_bytes), _QUERY_HITS // max(1, limit), _PER_REQUEST
-        step = max(1, min(most))
+        each_bytes = rows.row_bytes + len(write_json(asked.get("filter")))
+        step = max(1, min(_QUERY_BYTES // each_bytes, _QUERY_HITS // limit, _PER_REQUEST))
         found: list[dict[str, Any]] = []
         for first in range(0, len(rows), step):
             part = rows.part(slice(first, first + step))
@@ -514,7 +516,10 @@ class RemoteCollection:
 
     async def join_body(self, body: LoadBody, params: Mapping[str, str]) -> tuple[Joined, int]:
         """Return the hits of the vectors of a body, and the number of vectors."""
-        headers = {"Content-Type": body.content_type}
+        headers, size = {"Content-Type": body.content_type}, len(quote(params.get("filter", "")))
+        if size > _FILTER_BYTES:
+            expected = f"at most {_FILTER_BYTES} bytes in the address of a join of vectors"
+            raise ix.InvalidFilter(expected=expected, got=str(size), loc=("filter",))
         reply = await self.ask("POST", "join", body.pieces, headers, params)
         return joined_lines(reply.content, self.name)
 

@@ -1417,6 +1417,19 @@ def test_more_ids_and_queries_than_a_request_takes_are_sent_in_parts(opened: Ope
     assert items.delete([]) == 0
 
 
+def test_a_long_filter_goes_with_each_of_many_queries(opened: Open) -> None:
+    items = opened(1)
+    items.add([[1], [2]], payloads={"n": [1, 2]})
+    where = {"n": [1, *(f"{n} {'x' * 900}" for n in range(200))]}
+    found = items.query_many(np.ones((200, 1)), where=where, limit=1)
+    assert found.ids.tolist() == [["0"]] * 200
+    if isinstance(items.place, RemoteCollection):
+        with pytest.raises(gcws_search.InvalidFilter, match=r"filter: expected at most .* address"):
+            items.join([[1]], limit=1, where=where)
+    else:
+        assert items.join([[1]], limit=1, where=where).to == ["0"]
+
+
 def test_a_refusal_of_all_queries_of_a_request_is_of_none_of_them(tmp_path: Path) -> None:
     with (
         listening(tmp_path, max_queries_per_request=2) as port,
