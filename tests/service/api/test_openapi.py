@@ -107,6 +107,18 @@ def test_bounds_on_the_page_are_those_that_are_held(client: Client) -> None:
         assert answer.status_code == (200 if permitted else 422), answer.text
 
 
+def test_json_is_optional_where_a_request_without_a_body_is_answered(client: Client) -> None:
+    optional, answered = set(), set()
+    for method, path, operation in operations():
+        if body_of(operation):
+            client.delete(PLANTS)
+            fill(client, transform={"weights": "standard"})
+            answer = client.request(method.upper(), path.replace("{name}", "plants"))
+            answered |= {(method, path)} if answer.is_success else set()
+            optional |= set() if operation["requestBody"].get("required") else {(method, path)}
+    assert answered == optional != set()
+
+
 def test_examples_can_be_sent_as_they_are(client: Client) -> None:
     for method, path, operation in operations():
         for example in body_of(operation).get("examples", []):
