@@ -337,16 +337,11 @@ class Compaction:
 
     def _apply_payloads(self, now: View) -> None:
         """Apply payload changes made since the last view to rows that it had."""
-        changed = slice(self._seen.changed, now.changed)
-        changes = now.columns.changes
-        rows = changes.rows[changed]
-        places = np.searchsorted(self._places, rows)
-        known = places < len(self._places)
-        known[known] = self._places[places[known]] == rows[known]
-        payloads = changes.payloads[changed]
-        self.store.change_payloads(
-            places[known].tolist(), [payloads[number] for number in np.flatnonzero(known).tolist()]
-        )
+        changes, changed = now.columns.changes, slice(self._seen.changed, now.changed)
+        rows, payloads = changes.rows[changed], changes.payloads[changed]
+        known = np.flatnonzero(rows < len(self._seen))  # the others come with their payloads
+        places = np.searchsorted(self._places, rows[known])
+        self.store.change_payloads(places.tolist(), [payloads[each] for each in known.tolist()])
 
     def view(self, version: int) -> View:
         """Return a view of the compacted rows."""

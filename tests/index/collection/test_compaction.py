@@ -45,6 +45,7 @@ class ModelledCollection:
         self.memory = stored.memory
         self.rng = rng
         self.rows: dict[str, Floats] = {}
+        self.payloads: dict[str, bytes] = {}
 
     def put(self, *numbers: int) -> None:
         rows = self.rng.standard_normal((len(numbers), DIM))
@@ -54,26 +55,36 @@ class ModelledCollection:
     def put_rows(self, numbers: Sequence[int], rows: ix.AnyArray) -> None:
         ids, single = [f"i{n}" for n in numbers], rows.astype(np.float32)
         raw = self.stored.space.from_items([vector_of(self.stored, row) for row in single])
-        self.stored.put(ix.ItemBatch(ids, raw, [payload_of(each) for each in ids]))
+        payloads = [payload_of(each) for each in ids]
+        self.stored.put(ix.ItemBatch(ids, raw, [*payloads]))
         self.rows |= dict(zip(ids, single, strict=True))
+        self.payloads |= dict(zip(ids, payloads, strict=True))
 
     def delete(self, *numbers: int) -> None:
         self.stored.delete([f"i{n}" for n in numbers])
         for n in numbers:
             self.rows.pop(f"i{n}", None)
 
+    def paint(self, *numbers: int) -> None:
+        """Replace payloads by others, of which each comes once."""
+        for n in numbers:
+            payload = b'{"n":%d,"drawn":%d}' % (n, self.rng.integers(1 << 60))
+            change = ix.PayloadChange(payload, merge=False)
+            if self.stored.change_payloads(change, [f"i{n}"]):
+                self.payloads[f"i{n}"] = payload
+
     def change_at_random(self, changes: int) -> None:
-        """Put, replace and delete some items, old and new ones."""
+        """Put, replace, paint and delete some items, old and new ones."""
         for _ in range(changes):
             numbers = self.rng.choice(COUNT + 60, self.rng.integers(1, 9), replace=False).tolist()
-            (self.put, self.delete)[int(self.rng.integers(2))](*numbers)
+            (self.put, self.paint, self.delete)[int(self.rng.integers(3))](*numbers)
 
     def expected(self) -> dict[str, tuple[object, bytes | None]]:
         """Return each item's vector and payload, as `held` does."""
         names, rows = list(self.rows), list(self.rows.values())
         raw = self.stored.space.from_items([vector_of(self.stored, row) for row in rows])
         vectors = [self.stored.space.to_json(raw, place) for place in range(len(rows))]
-        payloads = map(payload_of, names)
+        payloads = map(self.payloads.__getitem__, names)
         return dict(zip(names, zip(vectors, payloads, strict=True), strict=True))
 
     def check(self) -> None:
@@ -94,7 +105,7 @@ class ModelledCollection:
         for n in range(COUNT + 60):
             item_id = f"i{n}"
             [payload] = self.memory.payloads_of([item_id])
-            assert payload == (payload_of(item_id) if item_id in self.rows else None)
+            assert payload == (self.payloads[item_id] if item_id in self.rows else None)
             assert len(self.memory.rows_of([item_id])) == (item_id in self.rows)
 
     def check_exact(self, queries: ix.AnyArray) -> None:
