@@ -48,6 +48,7 @@ from .collection.items import (
     StoredItem as StoredItem,
     Total as Total,
     check_ids as check_ids,
+    cursor_of as cursor_of,
     number_beyond as number_beyond,
     number_items as number_items,
     sequence_of as sequence_of,

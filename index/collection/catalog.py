@@ -53,7 +53,7 @@ from gcws_search.index.storage.data_directory import (
     discard,
     sync_file,
 )
-from gcws_search.index.storage.schema import Identity
+from gcws_search.index.storage.schema import Identity, new_stamp
 from gcws_search.index.storage.snapshots import SNAPSHOTS, Snapshot, Snapshots
 from gcws_search.index.storage.store import Store
 from gcws_search.index.threads import Searches, StoppedError
@@ -552,6 +552,11 @@ class Catalog:
     def _read_file(self, path: Path, name: str) -> StoredCollection:
         """Return the collection in a copy of a snapshot, which has no final name yet."""
         store = self._open_store(name, path)
+        try:
+            store.write_meta("stamp", new_stamp())  # its items are not those of before
+        except BaseException:
+            store.close()
+            raise
         try:
             found = self._load_store(store, self._unless_closing, begins=False)
         except _Closing:

@@ -384,19 +384,32 @@ class Page:
     complete: bool = True
 
 
-def sequence_of(cursor: str | None) -> int:
+def cursor_of(sequence: int, stamp: str) -> str:
+    """Return the cursor of the page that starts after a sequence number.
+
+    stamp: of the collection; empty for a file of a version without stamps.
+    """
+    return f"{stamp}.{sequence}" if stamp else str(sequence)
+
+
+def sequence_of(cursor: str | None, stamp: str) -> int:
     """Return the sequence number after which the cursor's page starts.
 
-    Raises InvalidParameter (the cursor is not valid).
+    stamp: see `cursor_of`.
+    Raises InvalidParameter (the cursor is not valid, or that of another collection).
     """
     if cursor is None:
         return 0
-    if isinstance(cursor, str) and cursor.isascii() and cursor.isdecimal():
-        sequence = int(cursor[:_MAX_DIGITS])
-        if sequence <= _MAX_SEQUENCE:
-            return sequence
+    if isinstance(cursor, str):
+        given, _, digits = cursor.rpartition(".")
+        if given == stamp and digits.isascii() and digits.isdecimal():
+            sequence = int(digits[:_MAX_DIGITS])
+            if sequence <= _MAX_SEQUENCE:
+                return sequence
     raise InvalidParameter(
-        expected="a cursor that a page returned", got=repr(cursor)[:42], loc=("cursor",)
+        expected="a cursor that a page returned since the collection was created or restored",
+        got=repr(cursor)[:42],
+        loc=("cursor",),
     )
 
 

@@ -49,6 +49,7 @@ from gcws_search.index.collection.items import (
     QueryResults,
     StoredItem,
     View,
+    cursor_of,
     sequence_of,
 )
 from gcws_search.index.collection.join import CollectionJoin
@@ -167,6 +168,7 @@ class StoredCollection:
         self.searches = self.memory.searches
         self.names = self.memory.names
         self.metadata: bytes | None = None
+        self._stamp = store.meta("stamp") or ""
 
     @classmethod
     def in_memory(
@@ -591,11 +593,13 @@ class StoredCollection:
         Raises InvalidParameter (the cursor is not valid, or the limit is below 1).
         """
         require(limit >= 1, name="limit", expected="at least 1", got=limit)
-        after = sequence_of(cursor)
+        after = sequence_of(cursor, self._stamp)
         view, permitted = self.memory.permit(where, ids)
         found = view.page(permitted, after=after, limit=limit + 1)
         shown = found[:limit]
-        next_cursor = str(view.sequences[shown[-1]]) if len(found) > limit else None
+        next_cursor = None
+        if len(found) > limit:
+            next_cursor = cursor_of(view.sequences[shown[-1]], self._stamp)
         return Page(self._items(view, shown, with_vector=with_vector), next_cursor)
 
     def hints(self, where: Filter) -> list[str]:
@@ -830,7 +834,7 @@ class StoredCollection:
         view, [row] = self.memory.locate([item_id])
         if row is None:
             raise ItemNotFound(item_id)
-        return str(view.sequences[row])
+        return cursor_of(view.sequences[row], self._stamp)
 
     def groups(
         self,

@@ -8,7 +8,7 @@
     loads    one row per load with a key, with its progress
     names    one row per coordinate that has a name
     meta     name and value: format_version, algorithm_version, config and its checksum, notes of
-             the index, results of audits, the callers' metadata
+             the index, results of audits, the callers' metadata, a random stamp
 
 A CRC-32 beside each row reveals damage that the file system does not report.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import re
+import secrets
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -480,8 +481,14 @@ def create_tables(connection: sqlite3.Connection, identity: Identity) -> None:
         "algorithm_version": str(identity.algorithm_version),
         "config": config,
         "config_checksum": str(text_checksum(config)),
+        "stamp": new_stamp(),
     }
     database.table("meta").insert_all({"name": key, "value": value} for key, value in meta.items())
+
+
+def new_stamp() -> str:
+    """Return random text that tells a collection from others that have had its name."""
+    return secrets.token_hex(8)
 
 
 def mark(connection: sqlite3.Connection) -> None:

@@ -75,7 +75,7 @@ from gcws_search.index.storage.schema import (
     text_checksum,
 )
 
-MetaName = Literal["notes", "audit", "metadata", "next_id", "weights"]
+MetaName = Literal["notes", "audit", "metadata", "next_id", "weights", "stamp"]
 """Notes of the index, what audits of queries found, what callers keep with the collection, the
 number for the next item without an id, the weights that were learned."""
 

@@ -787,7 +787,7 @@ class ClusterCollection:
         where: ix.Filter | None,
         ids: Sequence[str] | None,
     ) -> ix.Page:
-        database, after = self.database, ix.sequence_of(cursor)
+        database, after = self.database, ix.sequence_of(cursor, str(self.number))
         if ids is not None:
             rows = sorted(database.fetch(self.number, [*dict.fromkeys(ids)]).values())
             rows = [row for row in rows if row.key > after][: limit + 1]
@@ -804,7 +804,7 @@ class ClusterCollection:
             rows = database.page(self.number, after=after, limit=limit + 1, with_vector=with_vector)
             keys = [row.key for row in rows]
         has_more = len(keys) > limit or len(rows) < len(keys)
-        next_cursor = str(keys[:limit][-1]) if has_more else None
+        next_cursor = ix.cursor_of(keys[:limit][-1], str(self.number)) if has_more else None
         items = [self._item(row, with_vector=with_vector) for row in rows[:limit]]
         return ix.Page(items, next_cursor)
 
@@ -954,7 +954,7 @@ class ClusterCollection:
         return partial(duplicates.join_shards, self, params, where, stop)
 
     def cursor_behind(self, item_id: str) -> str:
-        return str(self._row(item_id).key)
+        return ix.cursor_of(self._row(item_id).key, str(self.number))
 
     def close(self) -> None:
         """Release the names and the empty collection; the shards keep their items."""

@@ -123,6 +123,32 @@ def test_pages_show_the_items_that_are_named(client: Client, with_vector: bool) 
     assert paged(client, ids="a,b") == ["b"]
 
 
+PLANTS = "/v1/collections/plants"
+
+
+@pytest.mark.parametrize("replaced", ["dropped", "restored", "never"])
+def test_a_cursor_continues_in_the_collection_that_returned_it(
+    serve: Serve, replaced: str
+) -> None:
+    client = serve()
+    fill(client)
+    snapshot = client.post(f"{PLANTS}/snapshots").json()["name"]
+    asked = {"limit": 2, "cursor": client.get(URL, params={"limit": 2}).json()["next_cursor"]}
+    if replaced == "dropped":
+        client.delete(PLANTS)
+        fill(client)
+    elif replaced == "restored":
+        client.post(f"{PLANTS}/snapshots/{snapshot}/restore?replace=true")
+    else:
+        client = serve()
+        put(client, {"id": "new", "vector": [1, 1, 1, 1]})
+    answer = client.get(URL, params=asked)
+    if replaced == "never":
+        assert [item["id"] for item in answer.json()["items"]] == ["c", "7"]
+    else:
+        assert_problem(answer, 422, "invalid_parameter", "cursor", "created or restored")
+
+
 def test_items_can_be_deleted_by_ids_or_by_filter(client: Client) -> None:
     answer = client.post(f"{URL}/delete", json={"ids": ["a", 7, "unknown", "a"]})
     assert answer.json() == {"deleted": 2}
