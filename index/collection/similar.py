@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gcws_search.index.collection.expiry import lasting
 from gcws_search.index.collection.items import EncodedBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.analysis import SimilarItem
@@ -65,19 +64,16 @@ def similar_items(left_out: Sequence[LeftOut], ids: Sequence[str | None]) -> lis
 
 
 def planned_rows(
-    puts: Sequence[EncodedBatch], planned: Mapping[str, int | None], now: float
+    puts: Sequence[EncodedBatch], planned: Mapping[str, int | None]
 ) -> tuple[list[str], VectorBatch, UInt8s] | None:
     """Return ids and vectors of planned puts, and a mask of those that stay; None if none does.
 
     planned: the sequence number of each item after all planned changes.
-    now: seconds since 1970; items that expire before it are left out.
     """
     ids = [item_id for items in puts for item_id in items.ids]
     sequences = [sequence for items in puts for sequence in items.sequences]
     pairs = zip(ids, sequences, strict=True)
     live = np.array([planned[each] == sequence for each, sequence in pairs], np.uint8)
-    for items, first in zip(puts, np.cumsum([0, *map(len, puts)]), strict=False):
-        live[first : first + len(items)] &= lasting(items.expires, len(items), now)
     if not live.any():
         return None
     rows = concatenate([items.vectors for items in puts])

@@ -278,9 +278,8 @@ class Put(Change):
         """Remove items that are similar to others; return their places, ids, and similar items."""
         collection, vectors = numbers.collection, self.items.vectors
         stored = nearest_stored(collection, vectors, unless, numbers.planned)
-        now = collection.expirations.clock()
-        planned = planned_rows([put.items for put in numbers.puts], numbers.planned, now)
-        lasts = lasting(self.items.expires, len(self.items), now)
+        planned = planned_rows([put.items for put in numbers.puts], numbers.planned)
+        lasts = lasting(self.items.expires, len(self.items), collection.expirations.clock())
         near = find_similar(collection, vectors, unless, stored, planned, lasts)
         kept, left_out = split_similar(near, self.places, self.given or self.items.ids)
         if left_out:
@@ -315,6 +314,11 @@ class Put(Change):
         versions = [version + 1 for version in numbers.versions_of(ids)]
         self.items.versions, self.rows = versions, self.rows.with_versions(versions)
         numbers.versions.update(zip(ids, versions, strict=True))
+
+    def expired_ids(self, now: float) -> list[str]:
+        """Return the ids of the items whose time is past already."""
+        lives = zip(self.items.ids, self.items.expires, strict=bool(self.items.expires))
+        return [item_id for item_id, at in lives if at is not None and at <= 1000 * now]
 
     @property
     def result(self) -> WriteResult:
@@ -743,9 +747,8 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
             for waiting in group:
                 waiting.end(self._refusal())
             return
-        expired, planned = self._plan(group)
-        writes = [*expired, *(write for _, write in planned if not write.is_empty)]
-        if writes:
+        writes, planned = self._plan(group)
+        if writes := [write for write in writes if not write.is_empty]:
             try:
                 self._store_and_publish(writes)
             except DiskFull as error:
@@ -765,19 +768,25 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
 
     def _plan(
         self, group: Sequence[_QueuedChange]
-    ) -> tuple[list[ChosenItems], list[tuple[_QueuedChange, Write]]]:
+    ) -> tuple[list[Write], list[tuple[_QueuedChange, Write]]]:
         """Prepare and plan changes; those that fail are ended, and the others continue.
 
-        Expired items are deleted first, so that no change sees them.
+        Expired items are deleted before the next change is planned, so that none sees them.
+        Returns all planned changes, these deletions included, and those of the group.
         """
         self._prepare(group)
         numbers = SequenceNumbers(self._collection, self._store.next_sequence)
+        writes: list[Write] = []
         planned = []
-        expired = []
         expirations = self._collection.expirations
-        if expirations.are_any and (ids := expirations.ids_to_delete(self._collection.stored_view)):
-            expired = [ChosenItems(ids=ids)]
-            expired[0].plan(numbers)
+
+        def delete(ids: Sequence[str]) -> None:
+            if ids:
+                writes.append(ChosenItems(ids=ids))
+                writes[-1].plan(numbers)
+
+        if expirations.are_any:
+            delete(expirations.ids_to_delete(self._collection.stored_view))
         for waiting in group:
             if waiting.write is None:
                 continue
@@ -787,7 +796,11 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
                 waiting.end(error)
             else:
                 planned.append((waiting, waiting.write))
-        return expired, planned
+                write = waiting.write
+                writes.append(write)
+                if isinstance(write, Put) and write.items.expires and expirations.are_deleted:
+                    delete(write.expired_ids(expirations.clock()))
+        return writes, planned
 
     def _prepare(self, group: Sequence[_QueuedChange]) -> None:
         """Read submitted input, hash it in one call, and encode it as rows."""

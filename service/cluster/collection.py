@@ -441,13 +441,12 @@ class ClusterCollection:
                 near.append(
                     next((ix.Near(*pair) for pair in pairs if pair[0] not in changed), None)
                 )
-            planned, now = None, self.clock()
+            planned = None
             if plan.rows:
                 blobs = [row.vector for row in plan.rows.values()]
                 own = self.space.prepare(self.space.from_blobs(blobs))
-                times = [row.expires for row in plan.rows.values()]
-                planned = [*plan.rows], own, ix.lasting(times, len(times), now)
-            lasts = ix.lasting(put.expires, len(put.ids), now)
+                planned = [*plan.rows], own, np.ones(len(plan.rows), np.uint8)
+            lasts = ix.lasting(put.expires, len(put.ids), self.clock())
             near = ix.find_similar(self.empty.memory, rows, unless, near, planned, lasts)
             kept, left_out = ix.split_similar(near, put.places, put.ids)
             out_names[:] = []

@@ -167,6 +167,7 @@ class GroupPlan:
     coordinates: int = 0
     names: set[int] = field(default_factory=set)
     head: int = 0  # key of the last commit
+    now_ms: int = 0  # ms since 1970; items that expire until then are deleted
     # the existing items as read, and a function that returns them with vectors
     found: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     read: _Read = lambda *_: ()
@@ -195,10 +196,14 @@ class GroupPlan:
         return self.key == self.head
 
     def expire(self, now_ms: int, *, takes_due: bool) -> None:
-        """Delete expired items, before all writes."""
+        """Delete expired items, before all writes, and those that a write puts."""
+        self.now_ms = now_ms
         self.key += takes_due  # each commit needs a key
-        lives = ((item_id, row.expires) for item_id, row in self.existing.items())
-        self._delete([item_id for item_id, at in lives if at is not None and at <= now_ms])
+        self._delete_expired(self.existing.values())
+
+    def _delete_expired(self, rows: Iterable[Row]) -> None:
+        past = (row.id for row in rows if row.expires is not None and row.expires <= self.now_ms)
+        self._delete([*past])
 
     @property
     def ids_to_remove(self) -> list[str]:
@@ -246,6 +251,7 @@ class GroupPlan:
             expires = put.expires[row] if put.expires else None
             version = put.versions[row] if put.versions else None
             self._store(item_id, put.vectors[row], payload, expires, version)
+        self._delete_expired(self.rows[item_id] for item_id in last)
         self.coordinates = max(self.coordinates, put.coordinates)
         self.names.update(put.names)
         return result

@@ -24,6 +24,8 @@ POLICIES = ix.Policies(max_pending=4, min_dead=8)
 MODES: list[ix.Mode] = [
     "upsert", "upsert", "insert", *(ix.UnlessSimilar(min_score=x, recall=1.0) for x in (0.5, 0.9)),
 ]  # fmt: skip
+LIVES = [None, -1, 1500, 60_000]
+"""ms until items expire; some are gone at once."""
 PAYLOADS = [None, b'{"n":1}', b'{"n":2,"m":"x"}']
 CHANGES = [
     ix.PayloadChange(b'{"n":2}'),
@@ -57,9 +59,8 @@ def draw_put(random: Random, now: float) -> Write:
     ]
     payloads = [random.choice(PAYLOADS) for _ in ids]
     expires: list[int | None] = []
-    if random.random() < 0.5:  # some are gone at once, that no other write can name
-        lives = (random.choice([None, 1500, 60_000 if each else -1]) for each in ids)
-        expires = [life and int(now * 1000) + life for life in lives]
+    if random.random() < 0.5:
+        expires = [life and int(now * 1000) + life for life in random.choices(LIVES, k=len(ids))]
     is_submitted = not keeps and random.random() < 0.3
 
     def put(stored: ix.StoredCollection) -> object:

@@ -127,9 +127,7 @@ PLANTS = "/v1/collections/plants"
 
 
 @pytest.mark.parametrize("replaced", ["dropped", "restored", "never"])
-def test_a_cursor_continues_in_the_collection_that_returned_it(
-    serve: Serve, replaced: str
-) -> None:
+def test_a_cursor_continues_in_the_collection_that_returned_it(serve: Serve, replaced: str) -> None:
     client = serve()
     fill(client)
     snapshot = client.post(f"{PLANTS}/snapshots").json()["name"]

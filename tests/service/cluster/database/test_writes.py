@@ -404,6 +404,23 @@ def test_a_program_that_knows_no_times_leaves_nothing_that_is_due_for_ever(
     assert database.collections_due() == []
 
 
+def test_an_item_whose_time_is_past_meets_no_other_write_of_its_group(
+    database: Database, number: int, committer: Committer
+) -> None:
+    committer.commit(put_of("b"))
+    writes: list[PreparedWrite] = [
+        put_of("a", "b", "c", expires=[database.now_ms, database.now_ms, None]),
+        PreparedChoice(ids=["b"]),
+        put_of("a", if_versions=[0]),
+        put_of("a", "b", mode="insert"),
+    ]
+    results = together(committer, *(partial(committer.commit, each) for each in writes))
+    assert isinstance(results.pop(), ix.ItemExists)
+    assert results == [ix.WriteResult(2, 1), 0, ix.WriteResult(1, 0)]
+    found = contents(database, number)
+    assert {each: row.version for each, row in found.items()} == {"c": 1, "a": 1}
+
+
 @pytest.mark.parametrize("count", [3, 300, 9000])
 def test_times_are_stored_alike_however_many_they_are(
     database: Database, number: int, committer: Committer, count: int
