@@ -169,8 +169,17 @@ class MemoryCollection:
     @property
     def view(self) -> View:
         """A view of all items that have not expired, for readers; any thread."""
-        view = self.stored_view
-        return self.expirations.hide(view) if self.expirations.are_any else view
+        while (shown := self._hide(self.stored_view)) is None:
+            pass
+        return shown
+
+    def _hide(self, view: View) -> View | None:
+        """Return a view without expired items; None if a later view is published.
+
+        The writer may have deleted items of the later one, and forgotten that they expired.
+        """
+        shown = self.expirations.hide(view) if self.expirations.are_any else view
+        return shown if view is self.published else None
 
     @property
     def stored_view(self) -> View:
@@ -188,10 +197,10 @@ class MemoryCollection:
     @property
     def count(self) -> int:
         """The number of items."""
-        if self.expirations.are_any:
-            return self.view.count
         with self._lock:
-            return self.published.count + self.pending_count
+            if not self.expirations.are_any:
+                return self.published.count + self.pending_count
+        return self.view.count
 
     def encode(self, parts: Sequence[ItemBatch]) -> list[EncodedBatch]:
         """Transform and hash the vectors of several batches in one call; any thread.
@@ -535,13 +544,15 @@ class MemoryCollection:
 
     def locate(self, ids: Iterable[str]) -> tuple[View, list[int | None]]:
         """Return a view, and the row of each item in it; None for an unknown id."""
-        with self._lock:
-            self._append_pending()
-            view, rows = self.published, self.row_store.ids.rows(ids)
-        if self.expirations.are_any:
-            view = self.expirations.hide(view)
-            rows = [row if row is not None and view.alive[row] else None for row in rows]
-        return view, rows
+        shown, ids = None, [*ids]
+        while shown is None:
+            with self._lock:
+                self._append_pending()
+                view, rows = self.published, self.row_store.ids.rows(ids)
+            shown = self._hide(view)
+        if shown is not view:
+            rows = [row if row is not None and shown.alive[row] else None for row in rows]
+        return shown, rows
 
     def mask(self, view: View, where: Filter | None) -> UInt8s:
         """Return the (n,) mask of live rows that pass a filter."""

@@ -1,6 +1,6 @@
 """Items that expire: found by nothing from that instant on, and deleted in the background."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -11,6 +11,7 @@ import pytest
 
 from gcws_search import index as ix
 from tests.support.index.items import DIM, Clock, batch, opened_catalog, put, vector
+from tests.support.pausing import paused_at
 from tests.support.waiting_writes import together
 
 DAY = 86_400.0
@@ -114,6 +115,27 @@ def test_a_write_meets_no_item_that_has_expired(stored: ix.StoredCollection, clo
     )
     assert past[-1].inserted == 1
     assert {"d", "f"} <= {*shown(stored)}
+
+
+READERS: list[Callable[[ix.StoredCollection], int]] = [
+    ix.StoredCollection.count,
+    ix.StoredCollection.__len__,
+    lambda stored: len(stored.page().items),
+    lambda stored: len(stored.page(ids=["a", "x"]).items),
+]
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_a_reader_sees_no_expired_item_that_is_deleted_meanwhile(
+    stored: ix.StoredCollection, clock: Clock, read: Callable[[ix.StoredCollection], int]
+) -> None:
+    put(stored, {"a": 1.0})
+    put_until(stored, {"x": 2.0}, [clock.now + 1])
+    clock.now += 1
+    with paused_at(stored.memory.expirations, "hide", lambda: read(stored)) as reading:
+        assert stored.delete([]) == 0  # the writer deletes what has expired
+    assert reading.error is None
+    assert reading.result == 1
 
 
 def test_an_item_keeps_no_payload_of_one_that_has_expired(
