@@ -225,7 +225,7 @@ async def load(
     """
     columns = None
     if media_type(request) in (CSV, TSV):
-        params = params.model_copy(update={"encoding": params.encoding or charset(request)})
+        params = params.model_copy(update={"encoding": _encoding(params.encoding, request)})
         columns = _columns(params, collection)
     chunks = body_reader(
         request,
@@ -320,10 +320,20 @@ async def preview(
 
         choices = _choices(params, is_of_texts=params.holds == "texts")
         may_be_texts = params.holds is None
-        encoding = params.encoding or charset(request)
+        encoding = _encoding(params.encoding, request)
         return describe_csv(head, kind, encoding, choices, may_be_texts=may_be_texts)
 
     return JsonResponse(await service.workers.searches.run(describe))
+
+
+def _encoding(told: str | None, request: Request) -> str | None:
+    """Return the encoding of a text: a parameter, or the charset of its content type."""
+    found = charset(request)
+    if told is None and found is not None:
+        from gcws_search.service.ingest.delimited import require_encoding  # noqa: PLC0415  # Arrow
+
+        require_encoding(found, "Content-Type")
+    return told or found
 
 
 def _columns(params: LoadParams, collection: ix.StoredCollection) -> "CsvColumns":

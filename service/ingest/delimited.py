@@ -198,13 +198,16 @@ def describe_csv(
     }
 
 
+def require_encoding(name: str, *loc: str) -> None:
+    """Raise InvalidParameter if there is no encoding of this name."""
+    if not is_encoding(name):
+        expected = "the name of an encoding such as cp1252"
+        raise ix.InvalidParameter(expected=expected, got=repr(name)[:80], loc=loc)
+
+
 def _file(stream: Any, kind: str, encoding: str | None) -> InputFile:  # noqa: ANN401
-    if encoding is not None and not is_encoding(encoding):
-        raise ix.InvalidParameter(
-            expected="the name of an encoding such as cp1252",
-            got=repr(encoding)[:80],
-            loc=("encoding",),
-        )
+    if encoding is not None:
+        require_encoding(encoding, "encoding")
     return InputFile(_BODY, encoding, stream=stream, format_="tsv" if kind == TSV else "csv")
 
 

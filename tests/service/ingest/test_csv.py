@@ -110,7 +110,10 @@ def test_the_charset_of_the_content_type_counts_unless_the_url_names_another(
     assert {item["id"] for item in stored(client)} == {"ж", "æ"}
     assert preview(client, body, typed).json()["rows"] == [{"id": "ж", "x": "1"}]
     typed = {"Content-Type": "text/csv; charset=none"}
-    assert_problem(load(client, body, typed), 422, "invalid_parameter", "encoding", "'none'")
+    for answer in (load(client, body, typed), preview(client, body, typed)):
+        assert_problem(answer, 422, "invalid_parameter", "Content-Type", "'none'")
+    answer = load(client, body, typed, encoding="nonsense")
+    assert_problem(answer, 422, "invalid_parameter", "encoding", "'nonsense'")
 
 
 @in_each_way
