@@ -348,11 +348,11 @@ def guess(
     elif id_ == UNNAMED not in names:
         id_ = None
     elif id_ not in names:
-        raise _missing(id_, names)
+        raise _missing(id_, schema, names)
     free = [name for name in names if name != id_ and name not in counts]
-    fields = [] if payload is None else _matching(payload, free)
+    fields = [] if payload is None else _matching(payload, schema, free)
     if text is not None:
-        coordinates = _matching([text], free)[:1]
+        coordinates = _matching([text], schema, free)[:1]
         kind = schema.field(coordinates[0]).type
         if not _is_text(kind):
             raise InvalidParameter(expected=f"text in column {text!r}", got=str(kind))
@@ -360,7 +360,7 @@ def guess(
         others = {*fields, *called, *index}
         coordinates = _guess_vector(schema, [name for name in free if name not in others])
     else:
-        coordinates = _matching(vector, free)
+        coordinates = _matching(vector, schema, free)
         _require_numbers(schema, coordinates)
     expires = None
     if payload is None:
@@ -447,7 +447,7 @@ def _guess_vector(schema: Any, free: list[str]) -> list[str]:
     return numbers
 
 
-def _matching(patterns: Sequence[str], names: list[str]) -> list[str]:
+def _matching(patterns: Sequence[str], schema: Any, names: list[str]) -> list[str]:
     """Return the names that patterns match, in the order of the patterns, without duplicates."""
     found: dict[str, None] = {}
     for pattern in patterns:
@@ -455,13 +455,17 @@ def _matching(patterns: Sequence[str], names: list[str]) -> list[str]:
             name for name in names if fnmatchcase(name, pattern)
         ]
         if not some:
-            raise _missing(pattern, names)
+            raise _missing(pattern, schema, names)
         found.update(dict.fromkeys(some))
     return [*found]
 
 
-def _missing(name: str, names: list[str]) -> InvalidParameter:
+def _missing(name: str, schema: Any, names: list[str]) -> InvalidParameter:
     got = list_some(names, _SHOWN) or "no columns"
+    objects = [each for each in names if pa.types.is_struct(schema.field(each).type)]
+    if objects:
+        lift = f"jq -c '. + .{objects[0]} | del(.{objects[0]})'"
+        got += f"; keys within {list_some(objects)} are no columns: {lift} lifts them"
     return InvalidParameter(expected=f"a column {name!r}", got=got)
 
 

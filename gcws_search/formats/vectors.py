@@ -25,6 +25,8 @@ from gcws_search.index import (
 )
 
 _SHOWN: Final = 8
+_COUNTS: Final = "GetNonzeroElements"
+"""The method of RDKit's counts."""
 _NOTHING: Final = ("NAType", "NaTType")
 """Types by which pandas says that there is nothing."""
 _ALIKE: Final = "vectors of numbers, all of one length"
@@ -190,6 +192,11 @@ def _article(what: Any) -> str:
     return f"an {word}" if word[0].lower() in "aeiou" else f"a {word}"
 
 
+def _counts_words(vector: Any) -> str:
+    """Return what counts of RDKit are, and what makes a vector of them."""
+    return f"{_article(vector)}; {_COUNTS}() makes a dict of it"
+
+
 def is_id(what: Any) -> bool:
     """Return whether an id-or-vector argument is an id."""
     return isinstance(what, str | int | np.integer) and not isinstance(what, bool)
@@ -245,6 +252,8 @@ def row_of(vector: Any) -> InputVectors:
             raise InvalidVector(
                 expected="a vector", got=f"the string {vector!r:.40}; id= asks for an item"
             )
+        if hasattr(vector, _COUNTS):
+            raise InvalidVector(expected="a vector", got=_counts_words(vector))
         if hasattr(vector, "tocsr"):
             rows = _from_scipy(vector)
         elif is_frame(vector) and np.ndim(vector) == _ROWS_AND_COLUMNS:
@@ -306,7 +315,7 @@ def in_order(rows: InputVectors, names: Mapping[int, str], dim: int | None) -> I
     Raises
     ------
     InvalidVector
-        A column's name is no coordinate, or a coordinate has no column.
+        A column's name is no coordinate, a coordinate has no column, or their numbers differ.
     """
     columns, matrix = rows.columns, rows.dense
     if columns is None or matrix is None:
@@ -316,6 +325,11 @@ def in_order(rows: InputVectors, names: Mapping[int, str], dim: int | None) -> I
         indptr = np.concatenate([[0], np.cumsum(filled.sum(axis=1))])
         return InputVectors.sparse(indptr, np.nonzero(filled)[1], matrix[filled], columns)
     if len(names) < dim:
+        if len(columns) != dim:
+            raise InvalidVector(
+                expected=f"{dim} columns of numbers",
+                got=f"{len(columns)}, {_list_names(columns)}; all others are payload",
+            )
         return rows
     places = {name: place for place, name in enumerate(columns)}
     order = [places.get(names[coordinate]) for coordinate in range(dim)]
@@ -426,8 +440,8 @@ def _odd_vectors(data: Any, dim: int | None) -> Iterator[InvalidVector]:
             got = f"{_article(vector)} beside lists"
         elif hasattr(vector, "tocsr"):
             got = f"{_article(vector)} beside others"
-        elif hasattr(vector, "GetNonzeroElements"):
-            got = f"{_article(vector)}; GetNonzeroElements() makes a dict of it"
+        elif hasattr(vector, _COUNTS):
+            got = _counts_words(vector)
         elif not hasattr(vector, "__len__") or isinstance(vector, str):
             got = f"{vector!r:.40}"
         elif len(vector) != usual:

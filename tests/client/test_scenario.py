@@ -1207,6 +1207,17 @@ def test_queries_of_few_items_and_of_none(opened: Open) -> None:
             assert ids.shape == scores.shape == (0, 7)
 
 
+def test_a_frame_of_another_number_of_columns_is_refused_by_their_names(opened: Open) -> None:
+    items = opened(2)
+    frame = pd.DataFrame({"x": [1.0], "y": [2.0], "is_new": [True], "note": ["n"]})
+    uses: list[Json] = [lambda: items.add(frame), lambda: items.query_many(frame)]
+    for use in uses:
+        with pytest.raises(InvalidVector, match="2 columns of numbers, got 3, 'x', 'y', 'is_new'"):
+            use()
+    assert items.add(frame, payloads=["is_new", "note"]).inserted == 1
+    assert items.get("0").payload == {"is_new": True, "note": "n"}
+
+
 def test_errors_are_the_same_classes_everywhere(opened: Open) -> None:
     items = opened(4)
     with pytest.raises(gcws_search.InvalidVector, match="expected 4 values, got 3 values"):

@@ -451,6 +451,14 @@ def test_a_dataset_of_hugging_face_is_read_without_what_describes_it(tmp_path: P
     ]
 
 
+def test_keys_within_objects_are_told_to_be_no_columns(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    path.write_text('{"_index": "shop", "_id": "7", "_source": {"title": "a kettle"}}\n')
+    for choices in ({"text": "title"}, {"id": "title", "text": "_id"}, {"payload": ("title",)}):
+        with pytest.raises(BadFile, match=r"expected a column 'title', .*within _source"):
+            items(path, **choices)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [

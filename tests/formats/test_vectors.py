@@ -204,3 +204,8 @@ def test_what_is_no_vector_is_refused_with_the_reason(data: Json, words: str) ->
     with pytest.raises(InvalidVector) as refused:
         rows_of(data)
     assert words in str(refused.value)
+
+
+def test_counts_of_rdkit_as_a_query_are_refused_with_what_makes_a_vector_of_them() -> None:
+    with pytest.raises(InvalidVector, match="GetNonzeroElements"):
+        row_of(Fingerprint())
