@@ -40,6 +40,7 @@ from gcws_search.commands.options import (
     steps,
     tell,
     transform_of,
+    whole_number,
     words_of,
 )
 from gcws_search.formats.files import input_files
@@ -83,7 +84,7 @@ def load(
     ttl: Ttl = None,
     expires: Expires = None,
     on_error: OnError = "stop",
-    jobs: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
+    jobs: Annotated[int, typer.Option(parser=whole_number(1), help="Number of processes.")] = 1,
     ray: Annotated[
         str | None,
         typer.Option(

@@ -31,6 +31,7 @@ from gcws_search.commands.options import (
     tell,
     transform_of,
     usage,
+    whole_number,
 )
 from gcws_search.formats.files import WORDS
 from gcws_search.formats.sources import Choices, Source
@@ -93,7 +94,7 @@ def dedupe(
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1,
+            parser=whole_number(1),
             help="Number of threads, and of processes that read files; default one per processor.",
         ),
     ] = None,

@@ -21,7 +21,7 @@ import typer
 from gcws_search.client.collection import Collection
 from gcws_search.client.connection import RetryPolicy, Server, connect
 from gcws_search.client.errors import NoServer
-from gcws_search.commands.options import failures, family, report
+from gcws_search.commands.options import failures, family, report, whole_number
 from gcws_search.index import GcwsError
 
 cli = family()
@@ -75,7 +75,7 @@ gcws-search export digits -o digits.parquet{url}
 @cli.command("demo", epilog="Example: gcws-search demo --port 8001")
 def demo(
     *,
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+    port: Annotated[int, typer.Option(parser=whole_number(), help="Port to listen on.")] = 8000,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of the files; default a temporary one.")
     ] = None,

@@ -29,6 +29,7 @@ from gcws_search.commands.options import (
     tell,
     tell_rows,
     usage,
+    whole_number,
 )
 from gcws_search.commands.query import Score, Where
 from gcws_search.formats.files import whole_file
@@ -159,7 +160,10 @@ def pairs(
     name: Name,
     *,
     min_score: Annotated[float, typer.Option(help="Minimum score of a pair.")],
-    limit: Annotated[int | None, typer.Option(help="Maximum number of pairs; default all.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(parser=whole_number(), help="Maximum number of pairs; default all."),
+    ] = None,
     recall: Recall = 0.9,
     score: Score = "gmm",
     output: Annotated[str | None, _output("pairs: a, b, score")] = None,
@@ -199,7 +203,11 @@ def join(
     encoding: str | None = None,
     min_score: Annotated[float | None, typer.Option(help="Minimum score of a hit.")] = None,
     limit: Annotated[
-        int | None, typer.Option(help="Maximum number of hits per row; default all of --min-score.")
+        int | None,
+        typer.Option(
+            parser=whole_number(),
+            help="Maximum number of hits per row; default all of --min-score.",
+        ),
     ] = None,
     recall: Recall = 0.9,
     where: Where = None,

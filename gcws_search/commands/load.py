@@ -53,6 +53,7 @@ from gcws_search.commands.options import (
     tell,
     transform_of,
     usage,
+    whole_number,
     words_of,
 )
 from gcws_search.formats.files import (
@@ -136,8 +137,7 @@ def load(
     id_start: Annotated[
         int | None,
         typer.Option(
-            min=0,
-            max=2**63 - 1,
+            parser=whole_number(0, 2**63 - 1),
             help="Number rows without ids from here on, and overwrite items with these numbers; "
             "by default they get the next free numbers.",
         ),

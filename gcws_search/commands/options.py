@@ -36,6 +36,28 @@ _LEAST: Final = 8
 _LARGE: Final = 10_000
 """Numbers from here on are shown without digits behind the point."""
 REJECTED: Final = 3
+_WHOLE: Final = re.compile(r"[-+]?[0-9]{1,1000}")
+
+
+def whole_number(least: int | None = None, most: int | None = None) -> Callable[[str | int], int]:
+    """Return the parser of an option: digits in ASCII with an optional sign, within bounds.
+
+    Python also reads 1_0 and, by pydantic, 1.0.
+    """
+
+    def parse(given: str | int) -> int:
+        text = str(given)
+        if not _WHOLE.fullmatch(text):
+            raise ValueError(f"expected a whole number, got {text!r}")
+        number = int(text)
+        if least is not None and number < least:
+            raise ValueError(f"expected a whole number, at least {least}, got {text}")
+        if most is not None and number > most:
+            raise ValueError(f"expected a whole number, at most {most}, got {text}")
+        return number
+
+    return parse
+
 
 Url = Annotated[str, typer.Option("--url", envvar="GCWS_URL", help="Address of the server.")]
 Key = Annotated[
@@ -46,7 +68,8 @@ Json = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 IfVersion = Annotated[
-    int | None, typer.Option(min=1, help="Only if the item has this version; takes one id.")
+    int | None,
+    typer.Option(parser=whole_number(1), help="Only if the item has this version; takes one id."),
 ]
 Ttl = Annotated[
     float | None,
@@ -145,7 +168,9 @@ def _choices_of(
     sheet: Annotated[
         str | None, typer.Option(metavar="NAME", help="Sheet of a workbook; default the first.")
     ] = None,
-    ksize: Annotated[int | None, typer.Option(min=1, help="Use only sketches of this k.")] = None,
+    ksize: Annotated[
+        int | None, typer.Option(parser=whole_number(1), help="Use only sketches of this k.")
+    ] = None,
     moltype: Annotated[
         str | None,
         typer.Option(metavar="TYPE", help="Use only sketches of dna, protein, dayhoff or hp."),

@@ -30,6 +30,7 @@ from gcws_search.commands.options import (
     tell,
     tell_rows,
     usage,
+    whole_number,
 )
 from gcws_search.formats.sources import Choices
 from gcws_search.index.contracts.analysis import Explained, Share
@@ -113,8 +114,8 @@ def query(
             "names of coordinates.",
         ),
     ] = None,
-    limit: Annotated[int, typer.Option(help="Maximum number of hits.")] = 10,
-    offset: Annotated[int, typer.Option(help="Number of hits to skip.")] = 0,
+    limit: Annotated[int, typer.Option(parser=whole_number(), help="Maximum number of hits.")] = 10,
+    offset: Annotated[int, typer.Option(parser=whole_number(), help="Number of hits to skip.")] = 0,
     group_by: Annotated[
         str | None,
         typer.Option(
@@ -122,7 +123,9 @@ def query(
             help="Show the best hits for each value of a payload key; --limit counts values.",
         ),
     ] = None,
-    group_size: Annotated[int, typer.Option(help="With --group-by: number of hits per value.")] = 1,
+    group_size: Annotated[
+        int, typer.Option(parser=whole_number(), help="With --group-by: number of hits per value.")
+    ] = 1,
     recall: Recall = 0.9,
     min_score: Annotated[float, typer.Option(help="Leave out hits below this score.")] = 0.0,
     where: Where = None,
@@ -285,7 +288,9 @@ def find(
         str, typer.Argument(metavar="TEXT", help="Beginning of an id, or part of an id or payload.")
     ],
     *,
-    limit: Annotated[int, typer.Option(help="Maximum number of items.")] = 20,
+    limit: Annotated[
+        int, typer.Option(parser=whole_number(), help="Maximum number of items.")
+    ] = 20,
     as_json: Json = False,
 ) -> None:
     """Find items by a text in their ids and payloads."""
@@ -309,7 +314,9 @@ def explain(
     a: Annotated[str, typer.Argument(help="Id of an item.")],
     b: Annotated[str, typer.Argument(help="Id of another item.")],
     *,
-    limit: Annotated[int, typer.Option(help="Maximum number of coordinates.")] = _SHARES,
+    limit: Annotated[
+        int, typer.Option(parser=whole_number(), help="Maximum number of coordinates.")
+    ] = _SHARES,
     as_json: Json = False,
 ) -> None:
     """Show how much each coordinate contributes to the similarity of two items."""
@@ -330,8 +337,12 @@ def compare(
     server: Server,
     name: Name,
     *,
-    sample: Annotated[int, typer.Option(help="Number of stored items to use as queries.")] = 100,
-    limit: Annotated[int, typer.Option(help="Number of hits per query.")] = 10,
+    sample: Annotated[
+        int, typer.Option(parser=whole_number(), help="Number of stored items to use as queries.")
+    ] = 100,
+    limit: Annotated[
+        int, typer.Option(parser=whole_number(), help="Number of hits per query.")
+    ] = 10,
     recall: Recall = 0.9,
     as_json: Json = False,
 ) -> None:

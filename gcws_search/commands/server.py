@@ -32,6 +32,7 @@ from gcws_search.commands.options import (
     tell,
     tell_rows,
     usage,
+    whole_number,
 )
 from gcws_search.version import program_version
 
@@ -121,7 +122,9 @@ def names(
     name: Name,
     *,
     prefix: Annotated[str, typer.Option(help="Only names with this prefix.")] = "",
-    limit: Annotated[int, typer.Option(help="Maximum number of names.")] = 20,
+    limit: Annotated[
+        int, typer.Option(parser=whole_number(), help="Maximum number of names.")
+    ] = 20,
     set_: Annotated[
         Path | None,
         typer.Option(
@@ -267,7 +270,7 @@ def create(
         int | None,
         typer.Option(
             "--keep",
-            min=1,
+            parser=whole_number(1),
             help="Then keep only this many of the latest, on the server and in --to.",
         ),
     ] = None,

@@ -349,6 +349,13 @@ def test_what_is_misspelt_gets_a_suggestion(call: Call, line: str, meant: str) -
     [
         ("query", "NAME"),
         ("query coffees --limit x", "--limit: expected a whole number, got 'x'"),
+        ("query coffees --limit 1.0", "--limit: expected a whole number, got '1.0'"),
+        ("query coffees --limit=1_0", "--limit: expected a whole number, got '1_0'"),
+        ("find coffees k --limit 1e1", "--limit: expected a whole number, got '1e1'"),
+        ("snapshot create coffees --keep 1.0", "--keep: expected a whole number, got '1.0'"),
+        ("snapshot create coffees --keep 0", "--keep: expected a whole number, at least 1, got 0"),
+        ("load a.csv --into b --ksize 3_1", "--ksize: expected a whole number, got '3_1'"),
+        ("load a.csv --into b --id-start -1", "--id-start: expected a whole number, at least 0"),
         ("load a.csv", "expected --into, got none"),
         ("export coffees", "expected -o, got none; "),
         ("load a.csv --into b --missing some", "'mean', got 'some'"),
