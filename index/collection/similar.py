@@ -6,7 +6,7 @@ The writer runs the check, so that no other write comes between it and the commi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -15,12 +15,12 @@ from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.analysis import SimilarItem
 from gcws_search.index.contracts.arrays import Int64s, UInt8s
 from gcws_search.index.contracts.batches import VectorBatch, concatenate
+from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams, UnlessSimilar
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
 from gcws_search.index.joins import all_pairs
-from gcws_search.index.vectors.equal_rows import equal_groups
 
 
 class Near(NamedTuple):
@@ -29,6 +29,10 @@ class Near(NamedTuple):
     to: str | int
     score: float
 
+
+_MAX_PAIRS: Final = 1 << 18
+"""Similar pairs of one write that are held: of more, rows are taken `_TOGETHER` at a time."""
+_TOGETHER: Final = 512
 
 LeftOut = tuple[int, str | None, Near]
 """Of an item that is not stored its place in the request, its id, and what it is like."""
@@ -121,9 +125,9 @@ def _best(
     view: RowView,
     vectors: VectorBatch,
     unless: UnlessSimilar,
-    ids: Sequence[str],
+    ids: Sequence[str] | Sequence[int],
 ) -> list[Near | None]:
-    """Return the most similar row of each vector, by a scan."""
+    """Return the most similar row of each vector, by a scan; of equal scores the first by id."""
     workers = collection.backend.workers
     inverted = InvertedIndex.of(view.vectors, workers)
     params = SearchParams(limit=1, recall=1.0, min_score=unless.min_score)
@@ -132,7 +136,9 @@ def _best(
     return _first_hits(found, lambda rows: [ids[row] for row in rows])
 
 
-def _first_hits(found: BatchHits, ids_of: Callable[[list[int]], list[str]]) -> list[Near | None]:
+def _first_hits(
+    found: BatchHits, ids_of: Callable[[list[int]], Sequence[Any]]
+) -> list[Near | None]:
     """Return the best hit of each query; of equal scores the first by id."""
     near: list[Near | None] = []
     for number in range(len(found)):
@@ -170,39 +176,58 @@ def _choose(
     near: stored items.
     """
     found = [*near]
-    if len(found) == 1:
+    free = np.array([row for row, one in enumerate(near) if one is None], np.int64)
+    if len(free) < 2:  # noqa: PLR2004  # a pair
         return found
-    copy_of = np.arange(len(found))
-    for group in equal_groups(
-        vectors, np.arange(len(found)), np.zeros((len(found), 1), np.uint64), more_than=1
-    ):
-        copy_of[group] = group[0]
-    single: Int64s = np.flatnonzero(copy_of == np.arange(len(found)))
-    free = single[[found[row] is None for row in single.tolist()]]
-    ones = np.ones(len(free), np.uint8)
-    a, b, scores = all_pairs(
-        RowView(vectors[free], ones, len(free)),
-        min_score=unless.min_score,
-        limit=None,
-        stop=None,
-        workers=collection.backend.workers,
-        max_pairs=len(free) ** 2,
-    )
-    partners: dict[int, list[tuple[float, int]]] = {}
-    for first, second, score in zip(
-        free[a].tolist(), free[b].tolist(), scores.tolist(), strict=True
-    ):
-        partners.setdefault(second, []).append((-score, first))
-        partners.setdefault(first, []).append((-score, second))
-    for row, first in enumerate(copy_of.tolist()):
-        if near[first] is not None:
-            found[row] = near[first]
-        elif first != row and found[first] is None:
-            found[row] = Near(first, 1.0)
-        else:
-            pairs = partners.get(first, ())
-            kept = [pair for pair in pairs if pair[1] < row and found[pair[1]] is None]
-            if kept:
-                least, nearest = min(kept)
-                found[row] = Near(nearest, -least)
+    try:
+        alike = _left_out(collection, vectors, free, unless, len(free))
+    except InvalidParameter:  # there are too many pairs
+        alike = _left_out(collection, vectors, free, unless, _TOGETHER)
+    for row, one in alike.items():
+        found[row] = one
+    return found
+
+
+def _left_out(
+    collection: MemoryCollection,
+    vectors: VectorBatch,
+    rows: Int64s,
+    unless: UnlessSimilar,
+    together: int,
+) -> dict[int, Near]:
+    """Return the rows that are like an earlier one that is stored, and the nearest such one.
+
+    Pairs of ``together`` rows are in memory at a time. InvalidParameter: they are too many.
+    """
+    found: dict[int, Near] = {}
+    stored: list[int] = []
+    for begin in range(0, len(rows), together):
+        some = rows[begin : begin + together]
+        block, ones = vectors[some], np.ones(max(len(some), len(stored)), np.uint8)
+        before: list[Near | None] = [None] * len(some)
+        if stored:
+            earlier = RowView(vectors[np.array(stored)], ones[: len(stored)], len(stored))
+            before = _best(collection, earlier, block, unless, stored)
+        firsts, seconds, scores = all_pairs(
+            RowView(block, ones[: len(some)], len(some)),
+            min_score=unless.min_score,
+            limit=None,
+            stop=None,
+            workers=collection.backend.workers,
+            max_pairs=_MAX_PAIRS,
+        )
+        order = np.lexsort((firsts, -scores, seconds))
+        firsts, scores = firsts[order], scores[order]
+        borders = np.searchsorted(seconds[order], np.arange(len(some) + 1)).tolist()
+        is_stored = np.ones(len(some), np.bool_)
+        for place, (row, nearest) in enumerate(zip(some.tolist(), before, strict=True)):
+            part = slice(borders[place], borders[place + 1])
+            for at in np.flatnonzero(is_stored[firsts[part]])[:1] if firsts[part].size else ():
+                near = Near(int(some[firsts[part][at]]), float(scores[part][at]))
+                if nearest is None or near.score > nearest.score:
+                    nearest = near  # noqa: PLW2901
+            if nearest is None:
+                stored.append(row)
+            else:
+                is_stored[place], found[row] = False, nearest
     return found
