@@ -10,7 +10,7 @@ import numpy as np
 
 from gcws_search.index.collection.items import View
 from gcws_search.index.contracts.analysis import Group, GroupMode, GroupParams
-from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int32s, Int64s, UInt8s, UInt64s
+from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int32s, Int64s, UInt8s
 from gcws_search.index.contracts.scores import Ranking
 from gcws_search.index.joins import pair_scores
 from gcws_search.index.payload import first_scalar
@@ -21,9 +21,6 @@ Edges = tuple[Ends, Ends, Float64s]
 """Pairs of rows, and their scores."""
 
 _PART: Final = 1 << 20
-_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
-_BLOCK: Final = 512
-"""Rows whose entries are mixed at a time: the cache holds them. Without, 1.3 to 1.5 the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +96,7 @@ def join_groups(
 
 def find_copies(view: View, permitted: UInt8s) -> list[Int64s]:
     """Return groups of equal rows, each ascending."""
-    vectors = view.vectors
-    keys: UInt64s = np.zeros((len(vectors), 1), np.uint64)
-    if vectors.form == "sparse":
-        for first in range(0, len(vectors), _BLOCK):
-            some = vectors[first : first + _BLOCK]
-            mixed = some.slots.astype(np.uint64) << np.uint64(32)
-            mixed |= some.values.view(np.uint32)
-            mixed *= _MIX
-            mixed ^= mixed >> np.uint64(29)
-            mixed *= _MIX
-            keys[first : first + _BLOCK, 0] = np.add.reduceat(mixed, some.indptr[:-1])
-    return equal_groups(vectors, np.flatnonzero(permitted), keys, more_than=1)
+    return equal_groups(view.vectors, np.flatnonzero(permitted), more_than=1)
 
 
 def rank_rows(

@@ -10,23 +10,26 @@ import numpy as np
 from gcws_search.index.contracts.arrays import AnyArray, Bools, Int64s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 
-_BLOCK: Final = 4096
+_BLOCK: Final = 1024
 """Rows whose numbers are folded in at a time: the cache holds them."""
 _ZERO: Final = np.float32(0.0)
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def equal_groups(
-    rows: VectorBatch, chosen: Int64s, keys: UInt64s, *, more_than: int
+    rows: VectorBatch, chosen: Int64s, keys: UInt64s | None = None, *, more_than: int
 ) -> list[Int64s]:
     """Return groups of more than ``more_than`` chosen rows that equal their first row.
 
-    ``keys`` are (n, t) hashes of all rows; equal rows have equal hashes.
+    ``keys`` are (n, t) hashes of all rows, if there are any; equal rows have equal hashes.
     """
     if len(chosen) <= more_than:
         return []
     hashes = rows.norms.view(np.uint32).astype(np.uint64)
-    _fold_in(hashes, lambda part: keys[part])
+    if keys is not None:
+        _fold_in(hashes, lambda part: keys[part])
+    elif rows.form == "sparse":
+        _fold_in(hashes, lambda part: _sums(rows[part]))
     hashes = hashes[chosen]
     runs = _runs(hashes, more_than)
     if rows.form == "dense" and runs:  # rows near each other also have equal keys
@@ -44,6 +47,15 @@ def equal_groups(
                 groups.append(alike[equal])
             alike = alike[~equal]
     return groups
+
+
+def _sums(rows: VectorBatch) -> UInt64s:
+    """Return (m, 1) sums of the hashed entries of sparse rows."""
+    entries = rows.slots.astype(np.uint64) << np.uint64(32) | rows.values.view(np.uint32)
+    for _ in range(2):
+        entries *= _MULTIPLIER
+        entries ^= entries >> np.uint64(29)
+    return np.add.reduceat(entries, rows.indptr[:-1])[:, None]
 
 
 def _fold_in(hashes: UInt64s, numbers: Callable[[slice], AnyArray]) -> None:

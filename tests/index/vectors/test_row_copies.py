@@ -1,5 +1,6 @@
 """Copies in bytes: what they say of their rows, and that they are kept up with them."""
 
+import sys
 import threading
 from typing import Any
 
@@ -14,7 +15,7 @@ from gcws_search.index.vectors import growing_rows
 from gcws_search.index.vectors.equal_rows import equal_groups
 from gcws_search.index.vectors.growing_rows import GrowingRows, copies_of
 from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer, choose_quantizer
-from tests.support.data.adapters import batch_of
+from tests.support.data.adapters import batch_of, csr_of
 
 DIM = 64
 ENOUGH = MIN_COPIED_FLOATS // DIM
@@ -254,6 +255,39 @@ def test_groups_are_those_of_equal_rows(
     assert sorted(each.tolist() for each in found) == sorted(
         each for each in expected if len(each) > 8
     )
+
+
+def distinct_sets(rng: np.random.Generator, count: int) -> VectorBatch:
+    """Return sets of ten numbers each, no two equal: the same norm."""
+    sets = [rng.choice(1000, 9, replace=False).tolist() for _ in range(count)]
+    return batch_of(
+        csr_of([dict.fromkeys([*one, 1000 + row], 1.0) for row, one in enumerate(sets)]), 1 << 20
+    )
+
+
+def test_equal_sparse_rows_are_grouped_without_keys(rng: np.random.Generator) -> None:
+    rows = distinct_sets(rng, 30)[np.array([*range(30), 4, 7, 4])]
+    found = equal_groups(rows, np.arange(1, len(rows)), more_than=1)
+    assert sorted(each.tolist() for each in found) == [[4, 30, 32], [7, 31]]
+
+
+def test_different_rows_of_one_norm_are_not_compared_one_by_one(rng: np.random.Generator) -> None:
+    calls: list[str] = []
+
+    def record(_frame: object, event: str, _of: object) -> None:
+        calls.append(event)
+
+    counts = []
+    for count in (50, 500):
+        rows = distinct_sets(rng, count)
+        calls.clear()
+        sys.setprofile(record)
+        try:
+            assert equal_groups(rows, np.arange(count), more_than=1) == []
+        finally:
+            sys.setprofile(None)
+        counts.append(len(calls))
+    assert counts[1] < 2 * counts[0]
 
 
 @pytest.mark.parametrize("resumes_by", ["resume_copies", "append"])
