@@ -138,12 +138,12 @@ def require_fields(parameters: Any) -> None:  # noqa: ANN401  # any dataclass
             if hasattr(value, "item"):
                 value = value.item()
                 object.__setattr__(parameters, name, value)
-            whole = not is_whole or isinstance(value, Integral)
-            require(whole, name=name, expected="a whole number", got=value)
-        *others, last = map(repr, words or ("",))
-        expected = f"{', '.join(others)} or {last}" if others else str(bounds)
-        holds = value in words if bounds is None else bounds.holds(value)
-        require(holds, name=name, expected="null or " * may_be_none + expected, got=value)
+            if is_whole and not isinstance(value, Integral):
+                raise _invalid(name, "a whole number", value)
+        if not (value in words if bounds is None else bounds.holds(value)):
+            *others, last = map(repr, words or ("",))
+            expected = f"{', '.join(others)} or {last}" if others else str(bounds)
+            raise _invalid(name, "null or " * may_be_none + expected, value)
 
 
 class Checked:
@@ -701,6 +701,7 @@ class SearchParams:
             raise _invalid("min_score", "a number in [0, 1]", self.min_score)
         require_word("guarantee", self.guarantee, Guarantee)
         require_word("rerank", self.rerank, Rerank)
+        require_word("ranking", self.ranking, Ranking)
         chosen = self.candidates
         if chosen is not None and not (_is_whole(chosen) and chosen >= 1):
             raise _invalid("candidates", f"null or {whole}", chosen)
