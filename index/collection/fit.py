@@ -165,16 +165,7 @@ class Reencoding:
                 raise InvalidParameter(
                     expected=f"weights that leave {error.expected}", got=got, loc=("weights",)
                 ) from None
-            codes, chosen = self.fresh.backend.encode(vectors), found.tolist()
-            yield EncodedBatch(
-                view.ids.of(chosen),
-                [view.payloads[row] for row in chosen],
-                vectors,
-                codes,
-                view.sequences[found].tolist(),
-                view.versions_of(chosen),
-                view.expires_of(chosen),
-            )
+            yield view.encoded(found, vectors, self.fresh.backend.encode(vectors))
 
     def _follow_backends(self, view: View) -> None:
         """Give the new items exactly the comparison backends of a view."""

@@ -174,6 +174,19 @@ class View:
             start, step = start + step, 2 * step
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
+    def encoded(self, rows: Int64s, vectors: VectorBatch, codes: UInt64s) -> EncodedBatch:
+        """Return the items of some rows with their vectors and codes, to be put elsewhere."""
+        chosen = rows.tolist()
+        return EncodedBatch(
+            self.ids.of(chosen),
+            [self.payloads[row] for row in chosen],
+            vectors,
+            codes,
+            self.sequences[rows].tolist(),
+            self.versions_of(chosen),
+            self.expires_of(chosen),
+        )
+
     def rank(self, pairs: Pairs) -> list[tuple[str, str, float]]:
         """Return pairs by ids a < b, by falling score; equal scores are ordered by ids."""
         ranked = sorted(

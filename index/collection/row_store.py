@@ -316,16 +316,8 @@ class Compaction:
         self._seen = now
         if not len(new):
             return 0
-        vectors, chosen = now.vectors[new], new.tolist()
-        items = EncodedBatch(
-            now.ids.of(chosen),
-            [now.payloads[row] for row in chosen],
-            vectors,
-            self._backend.encode(vectors),
-            now.sequences[new].tolist(),
-            now.versions_of(chosen),
-            now.expires_of(chosen),
-        )
+        vectors = now.vectors[new]
+        items = now.encoded(new, vectors, self._backend.encode(vectors))
         store.append(items)
         store.ids.append(items.ids)
         self._places = np.append(self._places, new)
