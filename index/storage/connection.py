@@ -23,8 +23,6 @@ from gcws_search.index.contracts.errors import (
 
 Durability = Literal["full", "normal"]
 
-_hold: Final = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))
-"""Takes one more reference to an object, which nobody gives back."""
 _LOG_BYTES: Final = 1 << 26
 """The log is cut back to this size when a large transaction has grown it."""
 BUSY_SECONDS: Final = 30.0
@@ -68,9 +66,18 @@ class InheritedConnection(FileConnection):
 _opened: Final[weakref.WeakSet[FileConnection]] = weakref.WeakSet()
 
 
+def leave_open(connection: sqlite3.Connection) -> None:
+    """Keep a connection open as long as the process lives: freeing it would close it.
+
+    SQLite removes the log and its index by name when the last connection is closed, but these names
+    may refer to another file's log by now.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
 def _leave_all() -> None:
     for connection in [*_opened]:
-        _hold(connection)  # freeing it would close it
+        leave_open(connection)
         connection.__class__ = InheritedConnection
 
 

@@ -319,12 +319,3 @@ def read_note(path: Path) -> str | None:
 def note_of(path: Path) -> Path:
     """Return the path of such a note."""
     return path.with_name(path.name + NOTE)
-
-
-def leave_open(connection: object) -> None:
-    """Keep a connection open as long as the process lives.
-
-    SQLite removes the log and its index by name when the last connection is closed, but these names
-    may refer to another file's log by now.
-    """
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))

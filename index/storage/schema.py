@@ -342,7 +342,6 @@ SELECT 'config_checksum', CAST(text_checksum(value) AS TEXT) FROM meta WHERE nam
 """
 
 DELETE: Final = "DELETE FROM items WHERE key IN (SELECT value FROM json_each(?))"
-REPLACE_CODES: Final = "UPDATE items SET codes = ?, codes_checksum = ? WHERE key = ?"
 SET_ALGORITHM: Final = "UPDATE meta SET value = ? WHERE name = 'algorithm_version'"
 COUNT: Final = "SELECT count(*) FROM items"
 LAST_SEQUENCES: Final = """

@@ -38,6 +38,7 @@ from gcws_search.index.storage.connection import (
     Durability,
     change_settings,
     connect,
+    leave_open,
     logged,
     sql_error,
     sql_errors,
@@ -50,7 +51,6 @@ from gcws_search.index.storage.opened_files import (
     FileChange,
     NamedFile,
     OpenedFiles,
-    leave_open,
     note_of,
     read_note,
     write_note,
@@ -393,13 +393,8 @@ class Store:
 
         Raises DiskFull, DirectoryLocked, DamagedFile (nothing was stored).
         """
-
-        def replace_codes(sequences: Sequence[int], codes: Sequence[bytes]) -> None:
-            rows = zip(codes, map(codes_checksum, codes), sequences, strict=True)
-            self.connection.executemany(schema.REPLACE_CODES, rows)
-
         with self._transaction():
-            yield replace_codes
+            yield self._write_codes
             self.connection.execute(schema.SET_ALGORITHM, (str(algorithm_version),))
         self.identity = replace(self.identity, algorithm_version=algorithm_version)
 
@@ -409,11 +404,14 @@ class Store:
         Raises DiskFull, DirectoryLocked, DamagedFile (nothing was stored).
         """
         with self._transaction():
-            for piece in schema.pieces(len(sequences)):
-                some = codes[piece]
-                rows = zip(sequences[piece], some, map(codes_checksum, some), strict=True)
-                self.connection.execute(schema.NEW_CODES[len(some)], [*chain.from_iterable(rows)])
+            self._write_codes(sequences, codes)
         return True
+
+    def _write_codes(self, sequences: Sequence[int], codes: Sequence[bytes]) -> None:
+        for piece in schema.pieces(len(sequences)):
+            some = codes[piece]
+            rows = zip(sequences[piece], some, map(codes_checksum, some), strict=True)
+            self.connection.execute(schema.NEW_CODES[len(some)], [*chain.from_iterable(rows)])
 
     def confirm_codes(self, algorithm_version: int) -> bool:
         """Record that the codes of all rows are those of a hash; on disk on return."""
