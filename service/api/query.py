@@ -108,24 +108,20 @@ Candidates = Annotated[
 ]
 
 
-def _checked_by(check: Callable[[object], ix.ScoreKind]) -> BeforeValidator:
-    """Return a validator that refuses a kind of score under the name of its parameter."""
-
-    def known(word: object) -> object:
-        try:
-            return check(word)
-        except ix.InvalidParameter as error:
-            words = {"expected": error.expected, "got": error.got}
-            raise PydanticCustomError(
-                "unknown_score", "expected {expected}, got {got}", words
-            ) from None
-
-    return BeforeValidator(known)
+def _known_score(word: object) -> ix.ScoreKind:
+    """Validate a kind of score; an error names what other fields call it."""
+    try:
+        return ix.check_score(word)
+    except ix.InvalidParameter as error:
+        words = {"expected": error.expected, "got": error.got}
+        raise PydanticCustomError(
+            "unknown_score", "expected {expected}, got {got}", words
+        ) from None
 
 
 Score = Annotated[
     ix.ScoreKind,
-    _checked_by(ix.check_score),
+    BeforeValidator(_known_score),
     Field(
         description="Kind of the scores, and of `min_score`: `gmm`, the GMM J; `bray_curtis`, 2 "
         "J / (1 + J), 1 minus the Bray-Curtis dissimilarity, in the same order; "
