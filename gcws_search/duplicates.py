@@ -589,13 +589,14 @@ def _read_files(
 def _read_file(table: _Table, space: VectorSpace, source: Source) -> Iterator[int]:
     """Append the remaining rows of a file; yield the number of rows of each batch."""
     state = table.state
-    skipped, passed, end = state["read"], 0, 0
+    skipped, passed, dropped, end = state["read"], 0, 0, 0
     for items in source.items():
-        passed, first = passed + len(items), end
-        end = passed + len(source.dropped)
+        passed, first, before = passed + len(items), end, dropped
+        dropped = len(source.dropped)
+        end = passed + dropped
         if passed <= skipped:
             continue
-        numbers = np.setdiff1d(np.arange(first, end), source.dropped)
+        numbers = np.setdiff1d(np.arange(first, end), source.dropped[before:])
         if items.numbers is not None:
             numbers = np.asarray(items.numbers, np.int64)
         _append(table, space, source, items, numbers)

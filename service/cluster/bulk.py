@@ -550,8 +550,9 @@ def _renumber(
 
 def _take_unreadable(source: Source, end: int | None) -> list[Reject]:
     """Remove and return the unreadable rows before a number; all if None."""
+    rest = [each for each in source.unreadable if end is not None and each.row >= end]
     taken = [each for each in source.unreadable if end is None or each.row < end]
-    source.unreadable[:] = [each for each in source.unreadable if each not in taken]
+    source.unreadable[:] = rest
     return [Reject(each.row, BadFile(each.detail)) for each in taken]
 
 
