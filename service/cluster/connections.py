@@ -17,6 +17,7 @@ from psycopg import conninfo, errors
 from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper
+from psycopg.types.string import BytesBinaryDumper
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import ClusterMismatch, Epoch, EpochMemory, FormerPrimary
@@ -381,6 +382,8 @@ class Connections:
         connection.seconds = self.seconds
         connection.warnings = []
         connection.adapters.register_dumper(int, Int8BinaryDumper)
+        # else rows of COPY take that of DB-API's type Binary, which is not compiled
+        connection.adapters.register_dumper(bytes, BytesBinaryDumper)
         connection.add_notice_handler(
             lambda notice: connection.warnings.append(notice.message_primary or "")
         )
