@@ -76,7 +76,7 @@ def decode_parts(data: bytes) -> tuple[bytes, list[memoryview]]:
 
 def encode_texts(texts: Sequence[bytes | None]) -> list[bytes]:
     """Return texts as two blobs: their lengths, -1 for none, and all of their bytes."""
-    lengths = np.fromiter((-1 if each is None else len(each) for each in texts), np.int32)
+    lengths = np.array([-1 if each is None else len(each) for each in texts], np.int32)
     return [lengths.tobytes(), b"".join(filter(None, texts))]
 
 

@@ -290,12 +290,9 @@ def decode_changes(
             ids = decode_names(next(parts), next(parts))
             vectors = decode_texts(next(parts), next(parts))
             payloads = decode_texts(next(parts), next(parts))
-            expires = each.get("expires") or [None] * len(keys)
-            columns = zip(keys, ids, vectors, payloads, expires, strict=True)
-            rows = [
-                Row(key, item_id, vector or b"", payload, expires=at)
-                for key, item_id, vector, payload, at in columns
-            ]
+            versions, expires = [1] * len(keys), each.get("expires") or [None] * len(keys)
+            columns = zip(keys, ids, vectors, payloads, versions, expires, strict=True)
+            rows = [*map(Row._make, columns)]
             before, after = (
                 Position(key, commit, bytes.fromhex(stamp))
                 for key, commit, stamp in (each["before"], each["after"])
