@@ -231,44 +231,45 @@ class GroupPlan:
 
     def _put(self, put: PreparedPut) -> ix.WriteResult:
         last = {each: row for row, each in enumerate(put.ids) if each is not None}
-        if put.mode == "insert":
-            for row, item_id in enumerate(put.ids):
-                if item_id is not None and self._now(item_id) is not None:
-                    raise ix.ItemExists(item_id, put.places[row] if put.places else row)
-        updated = sum(self._now(item_id) is not None for item_id in last)
+        there = last.keys() & self.existing.keys() | last.keys() & self.rows.keys()
+        known = {each: now for each in there if (now := self._now(each)) is not None}
+        if put.mode == "insert" and known:
+            first = min(known, key=last.__getitem__)
+            row = last[first]
+            raise ix.ItemExists(first, put.places[row] if put.places else row)
         given = (str(put.numbers[0]), str(put.numbers[-1])) if put.numbers else None
         similar = tuple(ix.similar_items(put.left_out, put.ids))
-        result = ix.WriteResult(len(last) - updated, updated, given, similar)
+        result = ix.WriteResult(len(last) - len(known), len(known), given, similar)
         load = None if put.progress is None else put.progress(result)
         if load is not None:
             self.loads[load.key] = load
             self.key += not last  # each commit needs a key
         self.free_id = max(self.free_id, ix.number_beyond(put.ids))
-        for item_id, row in last.items():
-            payload = put.payloads[row]
-            if payload is None and put.keeps_payloads and (before := self._now(item_id)):
-                payload = before.payload
-            expires = put.expires[row] if put.expires else None
-            version = put.versions[row] if put.versions else None
-            self._store(item_id, put.vectors[row], payload, expires, version)
-        self._delete_expired(self.rows[item_id] for item_id in last)
+        rows = [*last.values()]
+        payloads = [put.payloads[row] for row in rows]
+        versions = [put.versions[row] for row in rows] if put.versions else [1] * len(rows)
+        for place, item_id in enumerate(last if known else ()):
+            if (before := known.get(item_id)) is not None:
+                if not put.versions:
+                    versions[place] = before.version + 1
+                if put.keeps_payloads and payloads[place] is None:
+                    payloads[place] = before.payload
+        expires = [put.expires[row] for row in rows] if put.expires else [None] * len(rows)
+        vectors = [put.vectors[row] for row in rows]
+        self._store([*last], vectors, payloads, versions, expires)
+        if put.expires:
+            self._delete_expired(self.rows[item_id] for item_id in last)
         self.coordinates = max(self.coordinates, put.coordinates)
         self.names.update(put.names)
         return result
 
-    def _store(
-        self,
-        item_id: str,
-        vector: bytes,
-        payload: bytes | None,
-        expires: int | None,
-        version: int | None = None,  # None: the next version
-    ) -> None:
-        self.key += 1
-        if version is None:
-            version = 1 if (before := self._now(item_id)) is None else before.version + 1
-        self.deleted.pop(item_id, None)
-        self.rows[item_id] = Row(self.key, item_id, vector, payload, version, expires)
+    def _store(self, ids: Sequence[str], *columns: Sequence[Any]) -> None:
+        """Store items, given their columns from the vectors on, under the next keys."""
+        keys = range(self.key + 1, self.key + 1 + len(ids))
+        self.rows.update(zip(ids, map(Row, keys, ids, *columns), strict=True))
+        self.key += len(ids)
+        for item_id in self.deleted.keys() & ids:
+            del self.deleted[item_id]
 
     def _change(
         self,
@@ -282,8 +283,9 @@ class GroupPlan:
         known = {row.id: row for row in stored}
         rows = [self.rows.get(item_id) or known[item_id] for item_id in ids]
         payloads = [change.of(row.payload, row.id) for row in rows]
-        for row, payload in zip(rows, payloads, strict=True):
-            self._store(row.id, row.vector, payload, row.expires)
+        if rows:
+            _, _, stored, _, versions, expires = zip(*rows, strict=True)
+            self._store(ids, stored, payloads, [each + 1 for each in versions], expires)
         return len(rows)
 
     def _delete(self, ids: Sequence[str]) -> int:
