@@ -356,7 +356,10 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
             return
         start = time.perf_counter()
         try:
-            outcomes, last, change = self._transact(writes)
+            try:
+                outcomes, last, change = self._transact(writes)
+            except errors.UniqueViolation:  # a program without the counter of numbers wrote
+                outcomes, last, change = self._transact(writes, is_counted=False)
         except ix.CollectionNotFound:
             raise self._database.not_found(self.name) from None
         except ix.DiskFull:
@@ -399,12 +402,13 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
     # A transaction
 
     def _transact(
-        self, writes: Sequence[PreparedWrite]
+        self, writes: Sequence[PreparedWrite], *, is_counted: bool = True
     ) -> tuple[list[_Outcome], Moment, ChangeSet | None]:
         """Return the outcome of each write, the moment after all, and the change.
 
         A failed write is left out, and its error is its outcome. There is no change if nothing was
-        stored, or if the state before is unknown.
+        stored, or if the state before is unknown. If ``is_counted``, the numbers of items without
+        ids are assumed to be free from the counter on; UniqueViolation if one is not.
         """
         stamp = os.urandom(16)
         doubt: Exception | None = None
@@ -413,7 +417,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
             with self._database.connections.use(self.name) as connection:
                 epoch = connection.epoch_number
                 try:
-                    before, planned, outcomes = self._plan(connection, writes)
+                    before, planned, outcomes = self._plan(connection, writes, is_counted)
                     if not planned.is_empty:
                         self._store_rows(connection, planned)
                 except BaseException as error:
@@ -444,7 +448,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
     # Locking and planning
 
     def _plan(
-        self, connection: Connection, writes: Sequence[PreparedWrite]
+        self, connection: Connection, writes: Sequence[PreparedWrite], is_counted: bool
     ) -> tuple[Position | None, GroupPlan, list[_Outcome]]:
         """Lock the collection; return its position (None if unknown), the plan and the outcomes."""
         begun: dict[int, Callable[[PreparedPut, GroupPlan], PreparedPut]] = {}
@@ -485,7 +489,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
                         write = write.check(write, *state)  # noqa: PLW2901
                     if place in begun:
                         write = begun[place](write, plan)  # noqa: PLW2901
-                    write = self._number_items(connection, write, plan.free_id)  # noqa: PLW2901
+                    write = self._number_items(connection, write, plan, is_counted)  # noqa: PLW2901
                 outcomes.append(plan.add(write))
             except psycopg.Error:
                 raise
@@ -493,12 +497,16 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
                 outcomes.append(error)
         return before, plan, outcomes
 
-    def _number_items(self, connection: Connection, put: PreparedPut, free_id: int) -> PreparedPut:
+    def _number_items(
+        self, connection: Connection, put: PreparedPut, plan: GroupPlan, is_counted: bool
+    ) -> PreparedPut:
         """Assign numbers to items without ids."""
         if None not in put.ids:
             return put
 
         def find_taken(ids: Sequence[str]) -> list[str]:
+            if is_counted and plan.existing.keys().isdisjoint(ids):
+                return []
             asked = self._look_up(connection, [PreparedChoice(ids=ids)]).fetchall()
             if not asked:
                 return []
@@ -506,7 +514,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
             [highest] = connection.column(HIGHEST.format(number=self._number))
             return [item_id.decode() for _, item_id, *_ in asked] + [str(highest or 0)]
 
-        first = max(free_id, ix.number_beyond(put.ids))
+        first = max(plan.free_id, ix.number_beyond(put.ids))
         ids, numbers = ix.number_items(put.ids, first, find_taken)
         return replace(put, ids=ids, numbers=numbers)
 
@@ -676,6 +684,4 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
 
 def _needs_lock(write: PreparedWrite) -> bool:
     """Return whether a write depends on rows that only the lock protects."""
-    if isinstance(write, PreparedPut):
-        return None in write.ids or write.leave_out is not None
-    return write.choose is not None
+    return (write.leave_out if isinstance(write, PreparedPut) else write.choose) is not None

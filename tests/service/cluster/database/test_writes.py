@@ -315,6 +315,27 @@ def test_a_database_of_before_gets_the_number_and_looks_what_is_taken(
         assert len(contents(upgraded, number)) == 45
 
 
+@pytest.mark.parametrize("count", [1, 300])
+def test_numbers_that_an_older_program_used_are_not_given_again(
+    database: Database, number: int, committer: Committer, count: int
+) -> None:
+    """Neither alone nor beside a write that names one of them."""
+    committer.commit(put_of("0", "1", "2"))
+    with database.connections.transaction() as connection:
+        connection.run("UPDATE heads SET free_id = 1")
+    writes: list[PreparedWrite] = [put_of("a"), put_of(*[None] * count), put_of("1", payload=b"{}")]
+    results = together(committer, *(partial(committer.commit, each) for each in writes))
+    one, many = ix.WriteResult(1, 0), ix.WriteResult(count, 0, ("3", str(2 + count)))
+    assert results == [one, many, ix.WriteResult(0, 1)]
+    with database.connections.transaction() as connection:
+        connection.run("UPDATE heads SET free_id = 1")
+    ids = str(3 + count), str(2 + 2 * count)
+    assert committer.commit(put_of(*[None] * count)) == ix.WriteResult(count, 0, ids)
+    found = contents(database, number)
+    assert len(found) == database.count(number) == 4 + 2 * count
+    assert found["1"].version == 2
+
+
 def test_items_have_versions_where_an_older_program_made_the_collection(
     database_url: str, database: Database, number: int, committer: Committer
 ) -> None:
