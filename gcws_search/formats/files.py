@@ -74,9 +74,20 @@ _FOREIGN: Final = (
         "mzML or mzXML; msconvert --mgf x.mzML converts it to MGF",
     ),
     (
-        re.compile(rb"\s*<(\?xml\s|!DOCTYPE\s|html[\s>])", re.IGNORECASE),
+        re.compile(rb"\s*<(\?xml\s|!DOCTYPE\s|(html|table)[\s>])", re.IGNORECASE),
         "XML or HTML; pandas.read_xml or read_html reads tables of it",
     ),
+    (
+        re.compile(rb'\s*\{("columns":\[[^\]]*\],"index":\[|"schema":\{"fields":\[)'),
+        "one JSON object for all rows; to_json(…, orient='records', lines=True) of pandas writes "
+        "one for each",
+    ),
+    (
+        re.compile(rb"(\s|%[^\r\n]*[\r\n])*@relation\s", re.IGNORECASE),
+        "ARFF; scipy.io.arff.loadarff reads it in Python",
+    ),
+    (re.compile(rb"\x80[\x02-\x05]"), "a pickle; load it in Python, and add what it has"),
+    (re.compile(rb"MATLAB 5\.0 MAT-file"), "a MATLAB file; scipy.io.loadmat reads it in Python"),
 )
 """How texts of other formats begin, and what they are and what to do."""
 _ANNDATA: Final = (

@@ -442,6 +442,8 @@ def _guess_vector(schema: Any, free: list[str]) -> list[str]:
         kinds = ", ".join(f"{name} ({schema.field(name).type})" for name in free[:_SHOWN])
         has_text = any(_is_text(schema.field(name).type) for name in free)
         hint = "; --text, in Python texts=, names a column of texts" if has_text else ""
+        if free and all(pa.types.is_struct(schema.field(name).type) for name in free):
+            hint = "; to_json(…, orient='records', lines=True) of pandas writes an object for a row"
         expected = "columns of numbers for the vector"
         raise InvalidParameter(expected=expected, got=f"{kinds or 'none'}{hint}")
     return numbers

@@ -178,6 +178,8 @@ def require_many(data: Any) -> None:
     elif isinstance(data, Mapping):
         columns = any(isinstance(each, Sequence) for each in data.values())
         hint = "pandas.DataFrame(…) makes a frame of columns" if columns else "put it in a list"
+    elif hasattr(data, "obs_names"):  # of AnnData
+        hint = "add(data.X, ids=data.obs_names, payloads=data.obs) adds its rows"
     elif hasattr(data, "collect"):
         hint = ".collect() makes a frame of it"
     elif not isinstance(data, Iterable):

@@ -25,6 +25,7 @@ from typing import Final
 
 import h5py
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
@@ -471,14 +472,22 @@ def test_keys_within_objects_are_told_to_be_no_columns(tmp_path: Path) -> None:
         ("a.mzXML", '<?xml version="1.0"?>\n<mzXML\n xmlns="u">', "MGF"),
         ("a.csv", "<!doctype html><title>Sign in</title>\n", "HTML"),
         ("a.csv", "<html>no table</html>", "HTML"),
+        ("a.json", pandas.DataFrame({"x": [1, 2]}).to_json(orient="split"), "orient='records'"),
+        ("a.json", pandas.DataFrame({"x": [1, 2]}).to_json(orient="table"), "orient='records'"),
+        ("a.json", pandas.DataFrame({"x": [1, 2]}).to_json(), "orient='records'"),
+        ("a.json", pandas.DataFrame({"x": [1, 2]}).to_json(orient="index"), "orient='records'"),
+        ("a.arff", "% flowers\n\n@RELATION iris\n@ATTRIBUTE a NUMERIC\n@DATA\n1\n", "loadarff"),
+        ("a", "MATLAB 5.0 MAT-file, written by scipy" + "\0" * 90, "loadmat"),
+        ("a.pkl", b"\x80\x05\x95\x0b\0\0\0\0", "pickle"),
         ("a", '<?xml version="1.0"?>\n<rows><row/></rows>\n', "XML"),
     ],
 )
 def test_texts_of_other_formats_are_named_with_what_to_do(
-    tmp_path: Path, name: str, text: str, words: str
+    tmp_path: Path, name: str, text: str | bytes, words: str
 ) -> None:
+    content = text.encode() if isinstance(text, str) else text
     for path in (tmp_path / name, tmp_path / f"{name}.gz"):
-        path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
         with pytest.raises(BadFile, match=f"got .*{words}"):
             items(path)
 

@@ -25,6 +25,12 @@ class Fingerprint:
         return {1: 2}
 
 
+class Cells:
+    """What AnnData has beside its matrix."""
+
+    obs_names = ("AAAC-1",)
+
+
 def dense_of(rows: Json) -> Json:
     """Return rows as an (n, 4) array."""
     if rows.dense is not None:
@@ -184,6 +190,7 @@ def test_what_is_no_single_vector_is_refused() -> None:
             "[1]: expected finite float32 numbers, got a whole number beyond",
         ),
         (polars.DataFrame(VALUES).lazy(), "a LazyFrame; .collect() makes a frame of it"),
+        (Cells(), "a Cells; add(data.X, ids=data.obs_names"),
         (pandas.Series([1.0, 2.0]), "got 1 dimension; put a vector in a list"),
         (pa.chunked_array([[1.0, 2.0]]), "a column of lists, got a column of double"),
         ([Fingerprint()], "a Fingerprint; GetNonzeroElements() makes a dict of it"),
