@@ -218,7 +218,11 @@ class ClusterCollection:
         else:
             groups = group_queries(asked)
             work = [self._find_numbered(numbers, one) for numbers, one in groups]
-            found = dict(chain(*await asyncio.gather(*work)))
+            found = dict[int, ix.QueryResult]()
+            for some in await asyncio.gather(*work, return_exceptions=True):
+                if isinstance(some, BaseException):  # of the first wrong query, like one node
+                    raise some
+                found.update(some)
             lines = [(one, found[number]) for number, one in enumerate(asked)]
         return await asyncio.to_thread(lambda: show(self._limit(lines)))
 

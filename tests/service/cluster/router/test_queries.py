@@ -10,7 +10,7 @@ import pytest
 from gcws_search import index as ix
 from gcws_search.service.cluster.collection import PART_ROWS
 from tests.support.service.bodies import NPY, npy
-from tests.support.service.client import Client, Json, Serve, running
+from tests.support.service.client import Client, Json, Serve, assert_problem, running
 from tests.support.service.cluster import ClusterClient, ThreadReplica, before_each_message
 from tests.support.service.postgres import postgres
 
@@ -37,6 +37,25 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterClient]:
 
 def ask(client: Client, bodies: list[Json]) -> list[httpx.Response]:
     return client.at_once("POST", [(f"{URL}/query", body) for body in bodies])
+
+
+def test_a_batch_is_refused_for_its_first_wrong_query_whichever_shard_answers_first(
+    client: ClusterClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, held = asyncio.Event(), list[Json]()
+
+    async def answer_the_first_last(_: ThreadReplica, head: Json) -> None:
+        if head.get("ids") == ["none 0"] and not held:
+            held.append(head)
+            await asked.wait()
+            await asyncio.gather(*(asyncio.to_thread(int) for _ in range(100)))
+        asked.set() if head.get("ids") == ["none 9"] else None
+
+    before_each_message(monkeypatch, answer_the_first_last)
+    queries = [{"id": f"none {number}"} for number in range(10)]
+    answer = client.post(f"{URL}/query/batch", json={"queries": queries})
+    assert_problem(answer, 404, "item_not_found", "none 0")
+    assert held
 
 
 @pytest.mark.parametrize(
