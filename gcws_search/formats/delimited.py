@@ -333,19 +333,20 @@ def _of_bytes(table: Any) -> Any:
 
 def _parts(block: bytes, delimiter: bytes) -> Iterator[bytes]:
     """Yield whole rows in parts with a bounded number of lines, or of one longer row."""
-    line_end = _line_end(block)
-    while block.count(line_end) > _BLOCK_LINES:
-        lines = np.flatnonzero(np.frombuffer(block, np.uint8) == ord(line_end))
+    lines = np.flatnonzero(np.frombuffer(block, np.uint8) == ord(_line_end(block))) + 1
+    start = at = 0  # bytes and ends of lines that are passed
+    while len(lines) - at > _BLOCK_LINES:
         end, taken = 0, _BLOCK_LINES
-        while not end and taken <= len(lines):  # a row may have more
-            end = end_of_rows(block[: lines[taken - 1] + 1], delimiter)
+        while not end and at + taken <= len(lines):  # a row may have more
+            end = end_of_rows(block[start : lines[at + taken - 1]], delimiter)
             taken *= 2
         if not end:
             break
-        yield block[:end]
-        block = block[end:]
-    if block:
-        yield block
+        yield block[start : start + end]
+        start += end
+        at = int(np.searchsorted(lines, start, side="right"))
+    if start < len(block):
+        yield block[start:]
 
 
 def end_of_rows(block: bytes, delimiter: bytes) -> int:
