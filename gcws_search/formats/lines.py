@@ -342,9 +342,7 @@ def _items(source: Source, layout: Layout, lines: Sequence[bytes], first: int) -
 
 
 def _matrix(vectors: list[Any], dim: int) -> InputVectors:
-    with np.errstate(over="ignore"):
-        matrix = np.array(vectors, np.float64).reshape(len(vectors), dim)
-        return InputVectors(matrix.astype(np.float32))
+    return InputVectors(np.array(vectors, np.float64).reshape(len(vectors), dim))
 
 
 def _id(found: Mapping[str, Any], name: str | None, line: bytes) -> str:

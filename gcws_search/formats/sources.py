@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
+from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -199,8 +201,11 @@ class Source:
 
     def place(self, row: int) -> str:
         """Return a text for the place of a row."""
-        before = [start for start in self.starts if start[0] <= row]
-        return f"{before[-1][1]}: row {row - before[-1][0]}" if before else f"row {row}"
+        at = bisect_right(self.starts, row, key=itemgetter(0))
+        if not at:
+            return f"row {row}"
+        first, name = self.starts[at - 1]
+        return f"{name}: row {row - first}"
 
     def reject(self, row: int, detail: str, text: Any, advice: str = "") -> None:
         """Leave a row out, or raise BadFile unless rows may be left out."""
