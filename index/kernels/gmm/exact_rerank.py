@@ -175,13 +175,18 @@ def rerank_exactly(
             for i in range(part * k, part * k + held_sizes[m, part]):
                 size = push(best, hits, size, held_scores[m, i], held_rows[m, i])
         bounds[m] = np.inf
-        if limit < size and size == k and k < limits.permitted:
+        if limit < size:
             bound = _nth_best(best, size, limit, lowest) - limits.slack
-            if best[0] >= bound:
+            if best[0] >= bound and size == k and k < limits.permitted:
                 bounds[m] = bound
                 finite += 1
                 sizes[m] = 0
                 continue
+            near = 0
+            for i in range(size):  # the others are spare rows
+                hits[near] = hits[i]
+                near += np.int64(best[i] >= bound)
+            size = near
         exact_gmm(queries, m, rows, hits[:size], exact)
         scores = out.scores[m]
         size = rank(exact, hits, size, limits.min_score, False, scores)
