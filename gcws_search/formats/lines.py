@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from gcws_search.formats.files import BadFile, InputFile, NoRows, list_some
+from gcws_search.formats.files import HEAD_BYTES, BadFile, InputFile, NoRows, list_some
 from gcws_search.formats.items import DOCUMENT, NDJSON, SEGMENT_ROWS, TEXT_DOCUMENT, Items, LoadBody
 from gcws_search.formats.payloads import read_json, write_json
 from gcws_search.formats.sources import BATCH_ROWS, COLLECTION, Choices, Source
@@ -117,6 +117,11 @@ def _put_on_lines(file: InputFile) -> None:
         return
     if not values:
         raise NoRows(f"{file.name}: expected rows, got an empty list")
+    if not is_list and len(values) == 1 and len(text) > HEAD_BYTES:
+        raise BadFile(
+            f"{file.name}: expected a JSON object for each row, got one of {len(text):,} bytes; "
+            "to_json(…, orient='records', lines=True) of pandas writes an object for a row"
+        )
     if all(each.startswith("[") for each in values):
         values = [f'{{"vector":{each}}}' for each in values]
     lines = (each.replace("\n", " ").replace("\r", " ") + "\n" for each in values)

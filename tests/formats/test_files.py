@@ -460,6 +460,15 @@ def test_keys_within_objects_are_told_to_be_no_columns(tmp_path: Path) -> None:
             items(path, **choices)
 
 
+def test_one_long_object_for_all_rows_is_refused_with_what_writes_one_for_each(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.json"
+    pandas.DataFrame({"x": np.arange(100_000.0)}).to_json(path)
+    with pytest.raises(BadFile, match=r"an? JSON object for each row.*orient='records'"):
+        source(path)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
