@@ -58,7 +58,7 @@ _BUCKET_ENTRY: Final = 8.0
 _COLLECTED: Final = 6.0
 """A sparse row whose partners are all listed, beside one whose best ones are searched for."""
 _PREFIX_ENTRY: Final = 50.0
-_PREFIX_READ: Final = 30.0
+_PREFIX_READ: Final = 20.0
 """Hashing an entry, and what it takes to put the first ones in order; looking at a posting, with
 its part of the few rows that are then read."""
 _FOLDED_BYTE: Final = 0.01
