@@ -169,6 +169,8 @@ class MemoryCollection:
     @property
     def view(self) -> View:
         """A view of all items that have not expired, for readers; any thread."""
+        if not self.expirations.are_any:
+            return self.stored_view
         while (shown := self._hide(self.stored_view)) is None:
             pass
         return shown
