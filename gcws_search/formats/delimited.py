@@ -354,9 +354,14 @@ def end_of_rows(block: bytes, delimiter: bytes) -> int:
     if b'"' not in block:
         return block.rfind(_line_end(block)) + 1
     mark = re.escape(delimiter)
-    cell = rb'(?:"(?:[^"]++|"")*+"[^%b\r\n]*+|[^"%b\r\n][^%b\r\n]*+|)' % (mark, mark, mark)
-    rows = re.match(rb"(?:(?:%b%b)*+%b(?:\r?\n|\r))*+" % (cell, mark, cell), block)
-    return rows.end() if rows else 0
+    cell = rb'(?:"[^"]*+(?:""[^"]*+)*+"[^%b\r\n]*+|[^"%b\r\n][^%b\r\n]*+|)' % (mark, mark, mark)
+    # Before Python 3.11.5, a possessive group ends at a wrong place if its last try fails within.
+    # Those here fail at their first byte. Rows do not, so they are matched 64 at a time.
+    some = re.compile(rb"(?:%b(?:%b%b)*+(?:\r?\n|\r)){1,64}" % (cell, mark, cell))
+    end = 0
+    while rows := some.match(block, end):
+        end = rows.end()
+    return end
 
 
 def _open_table(source: Source, file: InputFile, texts: Collection[int]) -> _Table:
