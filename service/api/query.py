@@ -4,7 +4,7 @@ import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import repeat
 from math import inf
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
@@ -72,6 +72,8 @@ _LONG_TEXT: Final = 4096
 """Characters of a text that becomes a vector in less than a millisecond."""
 Hint: TypeAlias = Callable[[ix.Filter], list[str]]
 """Returns what may be wrong with a filter that no item passes."""
+Condition: TypeAlias = Callable[[bytes | None, Settings], ix.Filter | None]
+"""Returns the filter in a JSON text."""
 _Bad: TypeAlias = dict[int, ix.InvalidInput]
 """What is wrong with queries that are left out, by their numbers."""
 
@@ -314,12 +316,17 @@ def reads_names(body: QueryBody) -> bool:
 
 
 def request_of(
-    body: QueryBody, collection: ix.StoredCollection, limits: Settings, *, gives_hints: bool = True
+    body: QueryBody,
+    collection: ix.StoredCollection,
+    limits: Settings,
+    *,
+    gives_hints: bool = True,
+    condition: Condition = requests.condition,
 ) -> QueryRequest:
     """Return a checked query, with hints on its names unless they are disabled."""
     if (body.vector is not None) + (body.text is not None) + (body.id is not None) != 1:
         ix.require_one(vector=body.vector, text=body.text, id=body.id)
-    asked, space = query_of(body, limits), collection.space
+    asked, space = query_of(body, limits, condition), collection.space
     if space.text is not None:
         asked = asked._replace(shows_texts=True)
     if body.text is not None:
@@ -343,7 +350,9 @@ def request_of(
     return asked._replace(vectors=vectors, unknown_names=unknown)
 
 
-def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
+def query_of(
+    body: SearchOptions, limits: Settings, condition: Condition = requests.condition
+) -> QueryRequest:
     """Return the options of checked queries, without vectors."""
     item_id, where, text = None, None, None
     if isinstance(body, QueryBody):
@@ -352,7 +361,7 @@ def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
         if body.group_size is not None:
             require_at_least(body.group_size, 1, "group_size")
         if text is not None:
-            where = requests.condition(text, limits)
+            where = condition(text, limits)
     least, sense, rerank = body.min_score, body.guarantee, body.rerank
     depth = body.limit, body.recall, body.candidates, body.offset
     ranking: ix.Ranking = "gmm"
@@ -583,6 +592,7 @@ def _read_json(
     asked: list[QueryRequest] = []
     bad: _Bad = {}
     hinted = 0
+    condition = cache(requests.condition)  # equal filters of many queries are parsed once
     for number, one in enumerate(batch.queries):
         try:
             if one.cursor not in (None, False):
@@ -594,7 +604,8 @@ def _read_json(
                     expected="no groups in a batch", got="some", loc=("group_by",)
                 )
             gives_hints = hinted < ix.MAX_HINTED
-            query = request_of(one, collection, service.settings, gives_hints=gives_hints)
+            more: dict[str, Any] = {"gives_hints": gives_hints, "condition": condition}
+            query = request_of(one, collection, service.settings, **more)
             hinted += bool(query.hints)
             if batch.on_error == "skip":
                 _require_a_rest(query, collection)

@@ -7,6 +7,7 @@ import os
 import threading
 import zlib
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -254,6 +255,7 @@ def encode_filter(where: ix.Filter | None) -> str | None:
     return None if where is None else json_text(where.to_dict()).decode()
 
 
+@lru_cache(maxsize=4)
 def decode_filter(text: str | None) -> ix.Filter | None:
     """Return the filter of a message; InvalidFilter if it is invalid."""
     if text is None:

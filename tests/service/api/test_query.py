@@ -173,6 +173,25 @@ def test_a_batch_answers_each_query_as_if_alone(client: Client) -> None:
     assert client.post(f"{URL}/query/batch", json={"queries": []}).json() == {"results": []}
 
 
+def test_equal_filters_of_a_batch_are_parsed_once(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse, parsed = ix.parse_filter, list[object]()
+
+    def noting(document: object, **limits: Json) -> ix.Filter:
+        parsed.append(document)
+        return parse(document, **limits)
+
+    monkeypatch.setattr(ix, "parse_filter", noting)
+    both = [{"must": [{"key": "label", "match": {"value": value}}]} for value in (1, 3)]
+    queries = [
+        {"filter": both[n % 2], **({"id": "c"} if n % 3 else {"vector": VECTOR})} for n in range(60)
+    ]
+    results = client.post(f"{URL}/query/batch", json={"queries": queries}).json()["results"]
+    assert [len(result["hits"]) for result in results] == [1, 2] * 30
+    assert len(parsed) <= 6  # each filter once, and once by each of two shards
+
+
 def test_a_matrix_of_queries_answers_as_json_does(client: Client) -> None:
     rows = [[1, -2, 0, 3], [1, 0, 0, 1], [-1, -1, -1, -1]]
     dtypes, orders = ("<f4", ">f4", "<f8", "<f2", "<i8", "|i1", "|b1"), [*"CF"]
