@@ -228,7 +228,6 @@ from .payload import (
     item_text as item_text,
     parse_filter as parse_filter,
     split_text as split_text,
-    untag as untag,
     with_text as with_text,
 )
 from .similarities import (

@@ -356,10 +356,11 @@ def _places(document: Any, level: _Level) -> Iterator[int]:  # noqa: ANN401 (JSO
 
 def _number(scalar: Hashable) -> float:
     """Return a tagged scalar in the form of `Column.numbers`."""
-    return _round(scalar) if isinstance(scalar, int | float) else math.nan
+    return round_number(scalar) if isinstance(scalar, int | float) else math.nan
 
 
-def _round(number: float) -> float:
+def round_number(number: float) -> float:
+    """Return a number as a float64, infinite beyond its range."""
     try:
         return float(number)
     except OverflowError:
@@ -439,10 +440,7 @@ def only_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
     """Return the scalar under a key; None if there is none, or a list of several."""
     scalars = () if payload is None else _scalars(read_payload(payload), key)
     found = [*islice(scalars, 2)]
-    if len(found) != 1:
-        return None
-    is_long = isinstance(found[0], int) and found[0].bit_length() > _INT_BITS
-    return _round(int(found[0])) if is_long else found[0]
+    return found[0] if len(found) == 1 else None
 
 
 def first_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
@@ -456,7 +454,7 @@ def first_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
     if isinstance(found, str):
         return found[:MAX_TEXT]
     if isinstance(found, int) and found.bit_length() > _INT_BITS:
-        return _round(found)
+        return round_number(found)
     return found
 
 

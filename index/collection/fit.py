@@ -172,8 +172,10 @@ class Reencoding:
         fresh = self.fresh
         for name in fresh.stored_view.attached.keys() - view.attached.keys():
             fresh.detach(name)
-        for name in view.attached.keys() - fresh.stored_view.attached.keys():
-            empty = self._make_backend(name, view.attached[name].params)
+        for name, attached in view.attached.items():
+            if name in fresh.stored_view.attached:
+                continue
+            empty = self._make_backend(name, attached.params)
             rows = fresh.stored_view.vectors
             indexed = build_index(empty, rows, no_report, self._stop)
             if indexed is None:

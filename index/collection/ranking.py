@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from gcws_search.index.collection.items import QueryResult
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.parameters import SearchParams
-from gcws_search.index.payload import Filter, Match, Presence, only_scalar, tag
+from gcws_search.index.payload import Filter, Match, Presence, only_scalar, round_number, tag, untag
 
 _FIRST_DEPTH: Final = 100
 _GROWTH: Final = 10
@@ -75,12 +75,20 @@ def cut_page(ranking: QueryResult, offset: int, limit: int) -> QueryResult:
 
 
 class GroupedHit(NamedTuple):
-    """A hit of a group."""
+    """A hit of a group; ``value`` is the group's, tagged."""
 
     id: str
     score: float
     payload: bytes | None
     value: Hashable
+
+    @property
+    def group(self) -> Hashable:
+        """The group's value; an integer beyond 64 bits as a float64."""
+        value = untag(self.value)
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+            return round_number(value)
+        return value
 
 
 def search_groups(
@@ -119,12 +127,18 @@ def search_groups(
         known = (Match(key, (*found,)),) if found else ()
         step = replace(with_key(where, key), must_not=known)
     for value, hits in found.items():
-        if value in parts and len(hits) < size:
-            same = Match(key, (value,))
-            must = (same,) if where is None else (where, same)
-            result = yield Filter(must=must), size
+        if value not in parts or len(hits) >= size:
+            continue
+        same = Match(key, (value,))  # also matches lists that have it beside other values
+        must = (same,) if where is None else (where, same)
+        limit = size
+        while True:
+            result = yield Filter(must=must), limit
             more = {hit.id: hit for hit in _grouped(result, key) if hit.value == value}
-            hits[:] = {**{hit.id: hit for hit in hits}, **more}.values()
+            if len(more) >= size or len(result.ids) < limit or limit >= _MAX_LIMIT:
+                break
+            limit = min(limit * _GROWTH, _MAX_LIMIT)
+        hits[:] = {**{hit.id: hit for hit in hits}, **more}.values()
     best = [
         hit
         for hits in found.values()

@@ -906,7 +906,7 @@ async def answer_groups(
         grouped = asked._replace(where=ix.with_key(asked.where, body.group_by or ""))
         answer = query_json(grouped, whole, collection.hints)
         for shown, hit in zip(answer["hits"], hits, strict=True):
-            shown["group"] = ix.untag(hit.value)
+            shown["group"] = hit.group
         return JsonResponse(answer)
 
     return await service.workers.batches.run(finish)

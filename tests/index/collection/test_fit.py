@@ -317,6 +317,16 @@ def test_queries_of_meanwhile_are_answered_under_the_weights_of_before(
     check_answers(stored, items, queries, lambda each: weighted(StandardScaler(), rows, each))
 
 
+def test_comparison_backends_keep_their_order(catalog: Catalog, rng: np.random.Generator) -> None:
+    stored = made(catalog)
+    put(stored, named(rows_of(rng, 20)))
+    names = [f"exact-{number}" for number in range(8)]
+    for name in names:
+        stored.attach(ix.ExactParams(), name)
+    stored.fit("standard")
+    assert [each.name for each in stored.describe().backends[1:]] == names
+
+
 def test_comparison_backends_follow(
     catalog: Catalog, tmp_path: Path, rng: np.random.Generator
 ) -> None:

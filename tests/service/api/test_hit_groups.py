@@ -103,3 +103,33 @@ def test_a_group_behind_thousands_of_items_without_the_key_is_found(serve: Serve
     answer = client.post(f"{URL}/query", json=asked | {"group_by": "shpo"}).json()
     assert answer["hits"] == []
     assert answer["hints"] == ["no item has the key 'shpo'; did you mean 'shop'?"]
+
+
+def test_lists_of_several_values_take_no_place_in_a_group(client: Client) -> None:
+    assert client.put(URL, json={"dim": 2}).status_code == 201
+    shops: list[Json] = ["a", *[["a", "b"]] * 200, "a", "a"]
+    items = [
+        {"id": f"i{n}", "vector": [1, 1 + n / 100], "payload": {"shop": shop}}
+        for n, shop in enumerate(shops)
+    ]
+    assert client.put(f"{URL}/items", json={"items": items}).status_code == 200
+    asked: Json = {"vector": [1, 1], "limit": 1, "recall": 1, "group_by": "shop", "group_size": 2}
+    hits = client.post(f"{URL}/query", json=asked).json()["hits"]
+    assert [hit["id"] for hit in hits] == ["i0", "i201"]
+
+
+def test_long_integers_are_groups_of_their_own(client: Client) -> None:
+    """Hashes of 64 bits are often equal once rounded; longer integers are shown so."""
+    assert client.put(URL, json={"dim": 2}).status_code == 201
+    shops = [2**64 - 1, 2**64 - 2, 10**30, 10**30 + 1]
+    items = [
+        {"id": f"i{n}", "vector": [1, 1 + n], "payload": {"shop": shops[n % 4]}} for n in range(8)
+    ]
+    assert client.put(f"{URL}/items", json={"items": items}).status_code == 200
+    asked: Json = {"vector": [1, 1], "limit": 4, "recall": 1, "group_by": "shop"}
+    for size in (1, 2):
+        answer = client.post(f"{URL}/query", json=asked | {"group_size": size})
+        assert answer.status_code == 200, answer.text
+        found = [(hit["id"], hit["group"]) for hit in answer.json()["hits"]]
+        shown = [*shops[:2], 1e30, 1e30]
+        assert found == [(f"i{n}", shown[n % 4]) for n in range(4 * size)]
