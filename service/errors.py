@@ -11,13 +11,16 @@ class ServiceError(Exception):
 
 
 Refusal = Literal[
+    "malformed_request",
     "key_missing",
     "key_refused",
     "origin_refused",
     "host_refused",
     "route_not_found",
     "method_not_allowed",
+    "uri_too_long",
     "unsupported_media_type",
+    "headers_too_large",
     "loading",
     "overloaded",
     "memory_full",

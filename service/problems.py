@@ -78,13 +78,16 @@ TABLE: Final[dict[type[Exception], Kind]] = {
 REFUSALS: Final = {
     kind.code: kind
     for kind in (
+        Kind(400, "malformed_request"),
         Kind(401, "key_missing"),
         Kind(403, "key_refused"),
         Kind(403, "origin_refused"),
         Kind(403, "host_refused"),
         Kind(404, "route_not_found"),
         Kind(405, "method_not_allowed"),
+        Kind(414, "uri_too_long"),
         Kind(415, "unsupported_media_type"),
+        Kind(431, "headers_too_large"),
         Kind(503, "loading", 1),
         Kind(503, "overloaded", 1),
         Kind(507, "memory_full", 60),
@@ -95,7 +98,7 @@ REFUSALS: Final = {
 }
 """What a `Refused` becomes, by its code."""
 
-_TITLES: Final = {413: "Content Too Large", 422: "Unprocessable Content"}
+_TITLES: Final = {413: "Content Too Large", 414: "URI Too Long", 422: "Unprocessable Content"}
 """RFC 9110's words, where Python's depend on its version."""
 _UNEXPECTED: Final = Kind(500, "internal_error")
 _FIELD_CODES: Final = {

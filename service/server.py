@@ -25,7 +25,11 @@ from uuid import uuid4
 
 import orjson
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from gcws_search import index as ix
 from gcws_search.service.settings import Settings
@@ -45,6 +49,8 @@ _RESERVED: Final = 32
 _SHARE_RESERVED: Final = 8
 """... or 1/_SHARE_RESERVED of all, when that is less."""
 _KEEP_ALIVE_SECONDS: Final = 75
+_MAX_ADDRESS_BYTES: Final = 65_535
+"""The parser's own limit."""
 STOP_SECONDS: Final = 10.0
 """A process whose requests have had their time may take this long to close its files."""
 _LAST_SECONDS: Final = 1.0
@@ -116,12 +122,14 @@ class TimedProtocol(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:  # noqa: ANN401  # uvicorn's
         super().__init__(*arguments, **more)
+        self.url, self.headers = b"", []
         self._head_bytes = 0
         self._reading_head = True
         self._waiting_for: asyncio.TimerHandle | None = None
         self._sending: asyncio.TimerHandle | None = None
         self._has_heard = False
         self._is_one_of_the_last = False
+        self._refusal = b""  # the last answer; whatever follows is discarded
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, unless there are too many."""
@@ -138,26 +146,47 @@ class TimedProtocol(HttpToolsProtocol):
         self._stop(self._sending)
         super().connection_lost(exc)
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep a connection open for the answers to whole requests, as long as a stop would.
+
+        A client that has gone is not distinguishable from one that only stopped sending.
+        """
+        if self.cycle is None or self.cycle.response_complete or not self._reading_head:
+            return False
+        self.cycle.keep_alive = False
+        self._stop(self._waiting_for)
+        self._waiting_for = self.loop.call_later(self.settings.shutdown_seconds, self._give_up)
+        return True
+
     def data_received(self, data: bytes) -> None:
         """Count the bytes of a head, and start its timer unless they complete it."""
+        if self._refusal:
+            return
         self._has_heard = True
         if self._reading_head:
             self._head_bytes += len(data)
         super().data_received(data)
-        if not self._reading_head or not self._head_bytes:
+        if not self._reading_head or not self._head_bytes or self._refusal:
             return
-        # Bytes after the end of a head are body; only an incomplete head can be too long.
         if self._head_bytes > self.settings.max_header_bytes:
-            self.transport.abort()
+            self._refuse("", is_long=True)
         elif self._waiting_for is None:
             self._expect_head()
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer what cannot be read with a problem that says why; close the connection."""
+        error = sys.exc_info()[1]
+        cause = error and (error.__context__ or error)  # the parser's, or of one of its callbacks
+        self._refuse(str(cause or msg), is_long=self._is_head_long())
+
     def on_headers_complete(self) -> None:
         """Stop the timer of the head."""
+        if self._is_head_long():
+            raise ValueError  # for `send_400_response`
+        super().on_headers_complete()
         self._reading_head = False
         self._stop(self._waiting_for)
         self._waiting_for = None
-        super().on_headers_complete()
         cycle: RequestResponseCycle = self.cycle
         # Not the cycle itself: it refers to the scope, a reference cycle for the garbage collector.
         cycle.scope[CYCLE] = weakref.ref(cycle)  # type: ignore[typeddict-unknown-key]
@@ -174,8 +203,11 @@ class TimedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Let a client that still sends an unwanted body finish within a limited time."""
+        is_last = not self.pipeline
         super().on_response_complete()
-        if not self._reading_head and not self.transport.is_closing():
+        if self._refusal and is_last:
+            self.loop.call_soon(self._send_refusal)  # a `JsonResponse` is written a moment later
+        elif not self._reading_head and not self.transport.is_closing():
             self._waiting_for = self.loop.call_later(self.settings.body_seconds, self._give_up)
 
     def pause_writing(self) -> None:
@@ -187,6 +219,56 @@ class TimedProtocol(HttpToolsProtocol):
         """Stop that timer."""
         self._stop(self._sending)
         super().resume_writing()
+
+    def _is_head_long(self) -> bool:
+        """Whether what the parser has read of a head is too long; bytes behind it are body."""
+        most = self.settings.max_header_bytes
+        if not self._reading_head or self._head_bytes <= min(most, _MAX_ADDRESS_BYTES):
+            return False
+        head = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        return head > most or len(self.url) > _MAX_ADDRESS_BYTES
+
+    def _refuse(self, reason: str, *, is_long: bool) -> None:
+        """Answer what is no request, after the requests before it, and read no more."""
+        # A server listens before it imports these.
+        from gcws_search.service import errors, problems  # noqa: PLC0415
+
+        most = self.settings.max_header_bytes
+        code: errors.Refusal = "malformed_request"
+        detail = f"expected a request of HTTP/1.1, got one that cannot be read: {reason}"
+        if is_long and len(self.url) > min(most, _MAX_ADDRESS_BYTES) // 2:
+            most, code = min(most, _MAX_ADDRESS_BYTES), "uri_too_long"
+            detail = f"expected an address that fits into {most} bytes, got a longer one"
+        elif is_long:
+            code = "headers_too_large"
+            detail = f"expected an address and headers of at most {most} bytes, got more"
+        answer = problems.response(errors.Refused(code, detail))
+        own = (b"connection", b"close"), (b"x-request-id", uuid4().hex.encode())
+        lines = [name + b": " + value for name, value in (*answer.raw_headers, *own)]
+        status = STATUS_LINE[answer.status_code]
+        is_next = self.cycle is None or self.cycle.response_complete
+        if not self._reading_head:  # it is the body of the last request
+            if self.cycle.response_started:
+                self.transport.close()
+                return
+            if self.pipeline:
+                self.pipeline.popleft()
+            else:
+                self.cycle.disconnected = is_next = True
+                self.cycle.message_event.set()
+        self._refusal = status + b"\r\n".join([*lines, b"", bytes(answer.body)])
+        if is_next:
+            self._send_refusal()
+
+    def _send_refusal(self) -> None:
+        """Send the last answer; discard what still arrives: a reset could overtake the answer."""
+        if self.transport.is_closing():
+            return
+        self._unset_keepalive_if_required()
+        self.transport.write(self._refusal)
+        self.transport.write_eof()
+        self._stop(self._waiting_for)
+        self._expect_head()
 
     def _expect_head(self) -> None:
         self._waiting_for = self.loop.call_later(self.settings.header_seconds, self._give_up)

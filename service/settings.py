@@ -208,7 +208,10 @@ class Settings(BaseSettings):
         default=0.002, description="Searches expected to be shorter run on the event loop."
     )
     shutdown_seconds: int = Field(
-        default=10, ge=0, description="How long running requests may continue after SIGTERM."
+        default=10,
+        ge=0,
+        description="How long running requests may continue after SIGTERM, or after their client "
+        "stopped sending.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Lowest level of messages to log."

@@ -73,7 +73,7 @@ CLIENT_ARROWS: dict[str, set[str]] = {
 """Folder of gcws_search, and what else of the project it may import; numba comes with none."""
 
 SERVICE_FLOORS = (
-    "errors", "messages", "settings", "metrics", "server", "keys", "problems",
+    "errors", "problems", "messages", "settings", "metrics", "server", "keys",
     "limits", "models", "contract", "responses", "ingest", "pools", "startup",
     "searches", "http", "api",
     "cluster", "app", "fronts", "cli",

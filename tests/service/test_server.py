@@ -33,7 +33,7 @@ from gcws_search.service.server import (
 )
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Json, Serve, assert_problem, fill
-from tests.support.service.live_server import URL, listening
+from tests.support.service.live_server import URL, listening, serving
 
 HEAD: Final = b"PUT /v1/collections/plants/items HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -83,16 +83,117 @@ def test_a_head_that_does_not_end_ends_the_connection_the_first_or_a_second(tmp_
         ended(kept)
 
 
-def test_a_head_that_grows_without_end_is_cut_off_and_a_long_body_is_none(tmp_path: Path) -> None:
+def problem_of(answer: bytes) -> tuple[int, str, str]:
+    """Return the status, the code and the detail of a problem, the last of these answers."""
+    head, _, body = answer.rpartition(b"\r\n\r\n")
+    head = head[head.rindex(b"HTTP/1.1 ") :]
+    assert b"content-type: application/problem+json" in head
+    assert b"x-request-id" in head
+    found = json.loads(body)
+    assert head.startswith(b"HTTP/1.1 %d " % found["status"])
+    return found["status"], found["code"], found["detail"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ((HEAD, b"X: aaaa\r\n", b"\r\n"), "headers_too_large"),
+        ((HEAD + b"X: ", b"a" * 10, b""), "headers_too_large"),
+        ((b"GET /v1?", b"ids=a&", b" HTTP/1.1\r\n\r\n"), "uri_too_long"),
+        ((b"GET /", b"a" * 10, b""), "uri_too_long"),
+    ],
+)
+@pytest.mark.parametrize(("most", "times"), [(2000, 500), (2000, 5_000_000), (100_000, 25_000)])
+def test_a_head_that_is_too_long_gets_a_problem(
+    tmp_path: Path, parts: tuple[bytes, bytes, bytes], expected: str, most: int, times: int
+) -> None:
+    """Also one that comes whole, and one that is still sent when its answer has come."""
+    with listening(tmp_path, max_header_bytes=most) as port, connected(port) as connection:
+        start, piece, end = parts
+        connection.sendall(start + piece * times + end)
+        status, code, detail = problem_of(ended(connection))
+        assert (status, code) == (
+            {"headers_too_large": 431, "uri_too_long": 414}[expected],
+            expected,
+        )
+        assert str(most if status == 431 else min(most, 65_535)) in detail
+        assert serves(port)
+
+
+def test_a_long_body_is_no_long_head(tmp_path: Path) -> None:
     item = {"id": "a", "vector": [1, 2, 3, 4], "payload": {"text": "x" * 5000}}
-    with listening(tmp_path, max_header_bytes=2000) as port, connected(port) as connection:
-        connection.sendall(HEAD)
-        with pytest.raises(OSError, match=r"reset|pipe"):
-            connection.sendall((b"X: " + b"a" * 1000 + b"\r\n") * 50_000)
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-            for _ in range(3):
-                answer = client.put(f"{URL}/items", json={"items": [item]})
-                assert answer.status_code == 200
+    with (
+        listening(tmp_path, max_header_bytes=2000) as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
+    ):
+        for _ in range(3):
+            assert client.put(f"{URL}/items", json={"items": [item]}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (b"garbage\r\n\r\n", "method"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "method"),  # TLS
+        (b"GET / HTTP/1.1\r\nno header\r\n\r\n", "header"),
+        (b"GET /\xff HTTP/1.1\r\n\r\n", "url"),
+        (HEAD + b"Content-Length: -1\r\n\r\n", "Content-Length"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\nno size\r\n", "chunk"),
+    ],
+)
+def test_what_is_no_request_gets_a_problem_behind_earlier_answers(
+    tmp_path: Path, sent: bytes, reason: str
+) -> None:
+    item = json.dumps({"items": [{"id": "a", "vector": [1, 2, 3, 4]}]}).encode()
+    head = HEAD + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with listening(tmp_path) as port:
+        for before in (b"", head % len(item) + item):
+            with connected(port) as connection:
+                connection.sendall(before + sent)
+                found = ended(connection)
+                status, code, detail = problem_of(found)
+                assert (status, code) == (400, "malformed_request")
+                assert reason in detail
+                assert found.startswith(b"HTTP/1.1 200" if before else b"HTTP/1.1 400")
+        assert serves(port)
+
+
+def test_a_client_that_stops_sending_is_answered(tmp_path: Path) -> None:
+    item = json.dumps({"items": [{"id": "a", "vector": [1, 2, 3, 4]}]}).encode()
+    line = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(item)
+    put, get = HEAD + line + item, b"GET " + URL.encode() + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with listening(tmp_path) as port:
+        for sent, statuses in (
+            (put, [200]),
+            (get, [200]),
+            (put + get + put, [200] * 3),
+            (put + HEAD[:9], [200]),
+            (put[:-1], []),
+        ):
+            with connected(port) as connection:
+                connection.sendall(sent)
+                connection.shutdown(socket.SHUT_WR)
+                found = ended(connection)
+                assert [*map(int, re.findall(rb"HTTP/1.1 (\d+)", found))] == statuses
+
+
+def test_a_client_that_stopped_sending_is_given_up_in_the_end(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    async def app(scope: Json, receive: Json, send: Json) -> None:
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+        while scope["type"] == "http" and told[-1:] != ["http.disconnect"]:
+            told.append((await receive())["type"])
+
+    http = server_options(Settings(data_dir=tmp_path, shutdown_seconds=0))["http"]
+    bound = socket.create_server(("127.0.0.1", 0))
+    with serving(app, bound, http=http), connected(bound.getsockname()[1]) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        assert ended(connection) == b""
+    assert told == ["http.request", "http.disconnect"]
 
 
 def test_a_body_that_stops_is_408_and_the_connection_ends(tmp_path: Path) -> None:
