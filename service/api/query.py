@@ -49,6 +49,7 @@ from gcws_search.service.models import (
     bounds,
     examples,
     json_text,
+    weights_of,
 )
 from gcws_search.service.responses import (
     ARROW,
@@ -517,7 +518,7 @@ async def _answer_one(
         if body is not None and body.group_by is not None:
             return await answer_groups(service, collection, asked, body)
         if body is not None and body.cursor not in (None, False):
-            return await answer_page(service, collection, asked, body.cursor)
+            return await answer_page(service, collection, asked, body.vector, body.cursor)
         if asked.offset:
             return await search_page(service, collection, asked, show)
         return await service.searches.search(collection, asked, show)
@@ -793,15 +794,19 @@ async def search_batch(
     return await service.workers.batches.run(show, ranked)
 
 
-def _query_mark(collection: ix.StoredCollection, asked: QueryRequest) -> int:
+def _query_mark(
+    collection: ix.StoredCollection, asked: QueryRequest, vector: VectorBody | None
+) -> int:
     """Return a CRC-32 of a query and its collection, except its number of hits."""
     parts: list[bytes] = [
         collection.name.encode(),
         repr((replace(asked.params, limit=1), asked.backend, asked.item_id)).encode(),
         asked.filter_text,
-        repr((asked.score, asked.with_unknown, [*asked.unknown_names])).encode(),
+        asked.score.encode(),
     ]
-    if asked.vectors is not None:
+    if isinstance(vector, NamedBody):  # a name gets another coordinate when an item stores it
+        parts.append(repr(sorted(zip(vector.names, weights_of(vector), strict=True))).encode())
+    elif asked.vectors is not None:
         arrays = (asked.vectors.dense, asked.vectors.indices, asked.vectors.values)
         parts += [array.tobytes() for array in arrays]
     return zlib.crc32(b"\0".join(parts))
@@ -827,7 +832,11 @@ def _read_cursor(cursor: str, mark: int) -> tuple[int, float, str]:
 
 
 async def answer_page(
-    service: Service, collection: ix.StoredCollection, asked: QueryRequest, cursor: bool | str
+    service: Service,
+    collection: ix.StoredCollection,
+    asked: QueryRequest,
+    vector: VectorBody | None,
+    cursor: bool | str,
 ) -> Response:
     """Answer with a page of a ranking: the hits after the last one of the previous page.
 
@@ -838,7 +847,7 @@ async def answer_page(
         raise ix.InvalidParameter(
             expected="0 beside a cursor", got=str(asked.offset), loc=("offset",)
         )
-    mark = _query_mark(collection, asked)
+    mark = _query_mark(collection, asked, vector)
     limit, max_limit = asked.params.limit, service.settings.max_limit
     seen, least, last = _read_cursor(cursor, mark) if isinstance(cursor, str) else (0, inf, "")
     depth = seen + limit + 1  # one more shows whether another page follows

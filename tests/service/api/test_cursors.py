@@ -111,6 +111,34 @@ def test_a_cursor_belongs_to_its_query_and_collection(client: Client) -> None:
     assert_problem(client.post(f"{URL}/query/batch", json=batch), 422, "invalid_parameter")
 
 
+@pytest.mark.parametrize("dim", [None, 4])
+def test_pages_go_on_when_others_store_or_remove_a_name_of_the_query(
+    client: Client, dim: int | None
+) -> None:
+    assert client.put(URL, json={"dim": dim}).status_code == 201
+    if dim is not None:
+        assert client.put(f"{URL}/names", json={"names": ["a", "b"]}).status_code == 200
+    items = [
+        {"id": f"i{n}", "vector": {"names": ["a", "b"], "values": [1, 1 + n]}} for n in range(9)
+    ]
+    assert client.put(f"{URL}/items", json={"items": items}).status_code == 200
+    asked: Json = {"vector": {"names": ["new", "a"], "values": [1, 2]}, "limit": 3, "recall": 1}
+    first = page(client, True, **asked)
+    if dim is not None:
+        client.put(f"{URL}/names", json={"names": ["a", "b", "new"]})
+    item = {"id": "new", "vector": {"names": ["new"]}}
+    assert client.put(f"{URL}/items", json={"items": [item]}).status_code == 200
+    second = page(client, first["cursor"], **asked)
+    assert client.delete(f"{URL}/items/new").status_code == 204
+    client.finish_background_work("pages")
+    third = page(client, second["cursor"], **asked)
+    hits = first["hits"] + second["hits"] + third["hits"]
+    assert [hit["id"] for hit in hits] == [f"i{n}" for n in range(9)]
+    other = {"vector": {"names": ["new", "a"], "values": [1, 3]}}
+    answer = client.post(f"{URL}/query", json=asked | other | {"cursor": first["cursor"]})
+    assert_problem(answer, 422, "invalid_parameter", "cursor")
+
+
 def test_pages_say_where_they_end_before_the_ranking(serve: Serve) -> None:
     """A server that permits 20 hits shows them in pages, and does not pass for having no more."""
     client = serve(max_limit=20)
