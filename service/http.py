@@ -53,7 +53,7 @@ from gcws_search.service.models import Model
 from gcws_search.service.pools import AwaitedWrites, Pools
 from gcws_search.service.responses import JSON, JSON_OPTIONS, UNSAID
 from gcws_search.service.server import CYCLE, HAS_BODY, request_id
-from gcws_search.service.settings import Settings
+from gcws_search.service.settings import NUMBERS, Settings
 from gcws_search.service.startup import Startup
 
 HEADERS: Final = "gcws.headers"
@@ -61,11 +61,6 @@ HEADERS: Final = "gcws.headers"
 _REQUEST_ID: Final = b"x-request-id"
 _PERMITTED: Final = re.compile(rb"[\x21-\x7e]{1,128}")
 _PATH_SHOWN: Final = 500
-_NUMBERS: Final[dict[type, tuple[re.Pattern[str], str]]] = {
-    int: (re.compile("-?[0-9]+"), "an integer"),
-    float: (re.compile("[^_]*"), "a number without underscores"),
-}
-"""How numbers are written in a URL: the framework reads 1.0, as no body may have it, and 1_0."""
 _JSON: Final = JSON.encode()
 _draw: Final = random.Random()  # seeded by the system; names need not be secret
 _log = logging.getLogger(__name__)
@@ -286,7 +281,7 @@ def read_params(request: Request, model: type[Params]) -> Params:
                 expected="one value", got=f"{len(found)} values", loc=(name[:80],)
             )
         annotation = None if field is None else field.annotation
-        for kind, (pattern, expected) in _NUMBERS.items():
+        for kind, (pattern, expected) in NUMBERS.items():
             if kind in (annotation, *get_args(annotation)) and not pattern.fullmatch(found[0]):
                 raise ix.InvalidParameter(expected=expected, got=f"{found[0]!r:.80}", loc=(name,))
         values[name] = found if is_list else found[0]

@@ -3,13 +3,22 @@
 import inspect
 import json
 import os
+import re
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 import typer
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 _MIB = 2**20
@@ -19,6 +28,11 @@ _OF_OTHERS: Final = {"GCWS_URL", "GCWS_CHROMIUM"}
 
 _SECRET: Final = {"key", "url"}
 """Words in the names of settings whose values are not shown."""
+NUMBERS: Final[dict[type, tuple[re.Pattern[str], str]]] = {
+    int: (re.compile(r"-?[0-9]+"), "an integer"),
+    float: (re.compile(r"[^_]*"), "a number without underscores"),
+}
+"""How numbers are written in settings and URLs: validators read 1.0 as an integer, and 1_0."""
 _METAVARS: Final = {bool: "true|false", int: "NUMBER", float: "NUMBER", Path: "PATH"}
 
 
@@ -26,8 +40,19 @@ class Settings(BaseSettings):
     """Everything that can be set about one server process; each field is ``GCWS_<NAME>``."""
 
     model_config = SettingsConfigDict(
-        env_prefix="GCWS_", frozen=True, extra="forbid", env_ignore_empty=True
+        env_prefix="GCWS_", frozen=True, extra="forbid", env_ignore_empty=True, allow_inf_nan=False
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_number(cls, value: object, info: ValidationInfo) -> object:
+        """Check how a number is written."""
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        for kind, (pattern, expected) in NUMBERS.items():
+            is_number = isinstance(value, str) and kind in (annotation, *get_args(annotation))
+            if is_number and not pattern.fullmatch(str(value).strip()):
+                raise PydanticCustomError("number", "expected {expected}", {"expected": expected})
+        return value
 
     data_dir: Annotated[Path, BeforeValidator(os.path.expanduser)] = Field(
         default=Path("data"), description="Directory of the collections' files."

@@ -52,6 +52,28 @@ def test_flags_go_before_variables_and_variables_before_defaults(
             settings_from(flags)
 
 
+@pytest.mark.parametrize("text", ["8000.0", "8e3", "8_000", "+8000", "0x10", "true", "٣", "inf"])
+def test_an_integer_is_refused_unless_it_is_written_as_one(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    for name in ("port", "threads", "max_line_bytes", "max_load_bytes"):
+        refused = f"--{name.replace('_', '-')}: expected an integer, got '{re.escape(text)}'"
+        with pytest.raises(typer.BadParameter, match=refused):
+            settings_from({name: text})
+        with monkeypatch.context() as patch:
+            patch.setenv(f"GCWS_{name.upper()}", text)
+            with pytest.raises(typer.BadParameter, match=refused):
+                settings_from({})
+
+
+def test_numbers_may_have_spaces_around_them_and_seconds_are_finite() -> None:
+    assert settings_from({"port": " 8001\n"}).port == 8001
+    assert settings_from({"body_seconds": "5e-1"}).body_seconds == 0.5
+    for text in ("1_0", "nan", "inf", "1e400", "true"):
+        with pytest.raises(typer.BadParameter):
+            settings_from({"body_seconds": text})
+
+
 def test_a_variable_that_nothing_reads_is_told() -> None:
     settings = [f"GCWS_{name.upper()}" for name in Settings.model_fields]
     read = [*settings, "PATH", "gcws_port", "GCWS_URL", "GCWS_CHROMIUM"]
