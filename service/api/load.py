@@ -367,11 +367,9 @@ async def list_loads(service: ServiceOf, collection: CollectionOf) -> Response:
     accounts = service.loads.of(collection)
     since = int(time.time()) - service.settings.load_key_seconds
     records = await service.workers.searches.run(collection.loads, since)
-    known = {account.key for account in accounts}
     count = MAX_ENDED + sum(account.status == "running" for account in accounts)
-    earlier = (
-        Account.of_record(collection, record) for record in records if record.key not in known
-    )
+    stored = (Account.of_record(collection, record) for record in records)
+    earlier = (each for each in stored if not any(known.lists(each) for known in accounts))
     shown = islice(chain(accounts, earlier), count)
     return JsonResponse({"loads": [*map(_entry, shown)]})
 

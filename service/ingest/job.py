@@ -112,7 +112,7 @@ class Account:
 
     ``max_listed`` rejected rows are listed, all are counted. ``total_bytes``: of the whole body;
     None if unknown. ``state``: what is committed, including earlier loads with the key. ``before``:
-    what these had committed.
+    what these had committed. ``is_of_key``: it is the load of its key, and no different one.
     """
 
     def __init__(
@@ -132,6 +132,7 @@ class Account:
         self.started = time.time()
         self.status: Literal["running", "done", "failed", "interrupted"] = "running"
         self.error: str | None = None
+        self.is_of_key = True
         self._keep_seconds = 0
         self._clock = time.perf_counter()
         self._seconds: float | None = None
@@ -162,6 +163,7 @@ class Account:
             return
         before = LoadState.read(collection.name, found[0])
         if before.parameters != parameters:
+            self.is_of_key = False
             raise IdempotencyMismatch(
                 f"expected the parameters {before.parameters!r} that were sent under the key "
                 f"{self.key!r} at {iso_time(before.started)}, got {parameters!r}"
@@ -169,6 +171,11 @@ class Account:
         self.before = before
         self.state = replace(before, rejected=before.rejected[: self.max_listed])
         self._awaited = before.mark if before.mark.size else None
+
+    def lists(self, earlier: Account) -> bool:
+        """Whether it is the load of an `earlier` account, and as far or still running."""
+        is_same = self.is_of_key and self.key == earlier.key
+        return is_same and (self.status == "running" or self.state.mark == earlier.state.mark)
 
     def end(self, error: str | None) -> None:
         """Record the end of the load."""
@@ -309,6 +316,7 @@ class Account:
 
     def _mismatch(self, *, is_whole: bool = False) -> IdempotencyMismatch:
         """Return the error for a different body after ``size`` bytes."""
+        self.is_of_key = False
         announced = self.total_bytes or 0
         got = f"another one of {max(self.size, announced)} bytes"
         if not is_whole and self.size > announced:
