@@ -208,6 +208,23 @@ def test_a_load_under_a_key_that_runs_keeps_another_from_it(empty: Client) -> No
     assert counts(empty.run(empty.http.post(URL, content=line, headers=headers))) == (1, 0, 0)
 
 
+def test_a_refused_reuse_of_a_key_leaves_the_load_of_the_key_listed(serve: Serve) -> None:
+    body = bodies(ROWS)["ndjson"]
+    client = serve()
+    client.put(PLANTS, json={"dim": 4})
+    assert counts(keyed(client, "ndjson", body)) == (ROWS, 0, 0)
+    for other, query in ((body[:-30], ""), (body * 2, ""), (body, "?mode=insert")):
+        client = serve()
+        answer = keyed(client, "ndjson", other, query)
+        assert_problem(answer, 409, "idempotency_mismatch")
+        refused, done = client.get(f"{PLANTS}/loads").json()["loads"]
+        assert (refused["key"], refused["state"]) == ("k", "failed")
+        assert (done["key"], done["state"], done["rows"]) == ("k", "done", ROWS)
+        assert counts(keyed(client, "ndjson", body)) == (ROWS, 0, 0)
+        states = [each["state"] for each in client.get(f"{PLANTS}/loads").json()["loads"]]
+        assert states == ["done", "failed"]
+
+
 def test_a_load_whose_client_has_gone_says_that(empty: Client) -> None:
     pieces: list[Json] = [{"type": "http.request", "body": ndjson(*items(6)), "more_body": True}]
 
