@@ -13,7 +13,6 @@ import os
 import re
 import sys
 import tarfile
-import time
 import uuid
 import zipfile
 from collections.abc import Callable
@@ -34,10 +33,11 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy import sparse
 
-from gcws_search.formats.files import BadFile, Folder, input_files
+from gcws_search.formats.files import BadFile, Folder, find_repeated, input_files
 from gcws_search.formats.items import items_of
 from gcws_search.formats.sources import Choices, source_of
 from gcws_search.index import InvalidInput
+from tests.support.counts import calls_of, compared_texts
 from tests.support.files import items, source
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Json
@@ -1503,35 +1503,28 @@ def test_compressed_rows_that_do_not_fit_together_are_refused(
         source(path)
 
 
-MANY: Final = 30_000
-WIDE: Final[dict[str, Callable[[], str]]] = {
-    "texts.csv": lambda: "".join(
-        ",".join(["1", *(f"{word}{number}" for number in range(6_000))]) + "\n" for word in "abc"
-    ),
-    "keys.ndjson": lambda: "".join(
-        json.dumps({"x": 1.0, **{f"k{row}-{key}": 1 for key in range(4)}}) + "\n"
-        for row in range(5_000)
-    ),
-    "foreign.csv": lambda: (
-        ",".join(f"{number:040}" for number in range(3_000)) + "\n1" + ",Zürich" * 2_999 + "\n"
-    ),
-    "repeated.csv": lambda: ",".join(map(str, [*range(MANY), MANY - 1])) + "\n1\n",
-    "repeated.svm": lambda: " ".join(["0", *(f"{n}:1" for n in [*range(MANY), MANY - 1])]) + "\n",
-}
-"""Files of many columns, or long lines, by what would take time of the square of their number."""
+def test_objects_of_few_common_keys_are_read_in_calls_of_the_number_of_their_keys(
+    tmp_path: Path,
+) -> None:
+    path, calls = tmp_path / "a.ndjson", list[int]()
+    for count in (300, 600):
+        rows = [{"x": 1.0, **{f"k{row}-{key}": 1 for key in range(4)}} for row in range(count)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        calls.append(calls_of(lambda: items(path, vector=("x",))))
+    assert calls[1] < 2.5 * calls[0]  # 4 times where each object is asked for each key
 
 
-@pytest.mark.parametrize("name", WIDE)
-def test_a_file_of_many_columns_is_read_in_time_of_their_number(tmp_path: Path, name: str) -> None:
-    (path := tmp_path / name).write_text(WIDE[name](), "latin-1")
-    choices: Json = {"vector": ("x",)} if name == "keys.ndjson" else {"header": True}
-    begin = time.process_time()
-    if name.startswith("repeated"):
-        with pytest.raises(BadFile, match="twice"):
-            items(path)
-    else:
-        assert items(path, **choices)
-    assert time.process_time() - begin < 4  # 6 to 30 s where each column is compared with each
+def test_a_repeated_name_is_found_without_comparing_each_with_each() -> None:
+    words = compared_texts(map(str, range(1000)))
+    assert find_repeated(words) is None
+    assert find_repeated([*words, *compared_texts(["999"])]) == "999"
+    assert words[0].comparisons[0] < 100
+
+
+def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    (path := tmp_path / "a.csv").write_text("a,b,a\n1,2,3\n")
+    with pytest.raises(BadFile, match="columns of different names, got 'a' twice; --no-header"):
+        items(path, header=True)
 
 
 def test_labels_of_an_archive_are_left_out_where_no_payload_is_wanted(tmp_path: Path) -> None:

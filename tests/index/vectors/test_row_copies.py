@@ -1,7 +1,7 @@
 """Copies in bytes: what they say of their rows, and that they are kept up with them."""
 
-import sys
 import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from gcws_search.index.vectors import growing_rows
 from gcws_search.index.vectors.equal_rows import equal_groups
 from gcws_search.index.vectors.growing_rows import GrowingRows, copies_of
 from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer, choose_quantizer
+from tests.support.counts import calls_of
 from tests.support.data.adapters import batch_of, csr_of
 
 DIM = 64
@@ -272,21 +273,12 @@ def test_equal_sparse_rows_are_grouped_without_keys(rng: np.random.Generator) ->
 
 
 def test_different_rows_of_one_norm_are_not_compared_one_by_one(rng: np.random.Generator) -> None:
-    calls: list[str] = []
-
-    def record(_frame: object, event: str, _of: object) -> None:
-        calls.append(event)
-
     counts = []
     for count in (50, 500):
         rows = distinct_sets(rng, count)
-        calls.clear()
-        sys.setprofile(record)
-        try:
-            assert equal_groups(rows, np.arange(count), more_than=1) == []
-        finally:
-            sys.setprofile(None)
-        counts.append(len(calls))
+        group = partial(equal_groups, rows, np.arange(count), more_than=1)
+        assert group() == []
+        counts.append(calls_of(group))
     assert counts[1] < 2 * counts[0]
 
 
