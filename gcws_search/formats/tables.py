@@ -267,9 +267,9 @@ def items_of_frame(
     table, mixed = _table_and_mixed(frame)
     if text is not None and text in mixed:
         try:
-            rows_of_texts(mixed[text])
+            rows_of_texts(mixed[text], text)
         except InvalidVector as error:
-            raise error.at("rows", *error.loc, text, skip=1) from None
+            raise error.at("rows") from None
     named = is_names(payloads)
     columns = ([payloads] if isinstance(payloads, str) else list(payloads)) if named else None
     id_ = ids if isinstance(ids, str) else None
@@ -295,7 +295,7 @@ def items_of_frame(
     try:
         items = items_of_batch(table, layout, id_start, mixed)
     except InvalidVector as error:
-        raise error if text is None else error.at("rows", *error.loc, text, skip=1) from None
+        raise error if text is None else error.at("rows") from None
     if ids is not None and not isinstance(ids, str):
         items = replace(items, ids=ids_of(ids, len(items)))
     if payloads is not None and not named:
@@ -565,7 +565,7 @@ def _plain(column: Any) -> Any:
 def _rows(columns: dict[str, Any], layout: Layout) -> InputVectors:
     if layout.is_text:
         [name] = layout.vector
-        return rows_of_texts(_python_values(columns[name], name))
+        return rows_of_texts(_python_values(columns[name], name), name)
     if layout.is_sparse:
         keys, values = (columns[name] for name in layout.vector)
         names: list[str] | None = None

@@ -209,28 +209,29 @@ def is_text(what: Any) -> bool:
     return isinstance(what, Mapping) and set(what) == {"text"} and isinstance(what["text"], str)
 
 
-def rows_of_texts(texts: Any) -> InputVectors:
+def rows_of_texts(texts: Any, *column: str) -> InputVectors:
     """Return texts, in any sequence except a string, as rows of a collection of texts.
 
-    Raises InvalidVector, at ``(row,)`` for an entry that is no valid Unicode string.
+    Raises InvalidVector, at ``(row, *column)`` for an entry that is no valid Unicode string.
     """
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise InvalidVector(expected="a list of strings", got=f"{texts!r:.60}")
     found = list(texts)
-    raise_first(_odd_texts(found))
+    raise_first(_odd_texts(found, *column))
     return InputVectors(mixed=[Text(text) for text in found])
 
 
-def _odd_texts(texts: Sequence[Any]) -> Iterator[InvalidVector]:
+def _odd_texts(texts: Sequence[Any], *column: str) -> Iterator[InvalidVector]:
     for row, text in enumerate(texts):
+        loc: tuple[str | int, ...] = (row, *column)
         if not isinstance(text, str):
-            yield InvalidVector(expected="a string", got=f"{text!r:.60}", loc=(row,))
+            yield InvalidVector(expected="a string", got=f"{text!r:.60}", loc=loc)
         elif not text.isascii():
             try:
                 text.encode()
             except UnicodeEncodeError:
                 got = f"half of a surrogate pair in {text!r:.60}"
-                yield InvalidVector(expected="a string of Unicode", got=got, loc=(row,))
+                yield InvalidVector(expected="a string of Unicode", got=got, loc=loc)
 
 
 def points_of(data: Any) -> InputVectors:

@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 
 Loc = tuple[str | int, ...]
-_MAX_LISTED: Final = 2048
 
 
 class GcwsError(Exception):
@@ -15,7 +13,8 @@ class GcwsError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Return how another process can rebuild the error, because constructors differ."""
-        return _copy, (type(self), self.args, self.__dict__)
+        facts = {name: fact for name, fact in self.__dict__.items() if name != "others"}
+        return _copy, (type(self), self.args, facts)
 
 
 def _copy(cls: type[GcwsError], words: tuple[object, ...], facts: dict[str, object]) -> GcwsError:
@@ -36,10 +35,10 @@ class InvalidInput(GcwsError):
     """Something a caller sent is not what was expected.
 
     loc: where in the caller's input, outermost first: ``("items", 17, "vector", 3)``.
-    others: errors of further rows found by the same check, if it continued.
+    others: errors of further rows by the same check, which continues as they are read, once.
     """
 
-    others: "tuple[InvalidInput, ...]" = ()
+    others: "Iterable[InvalidInput]" = ()
 
     def __init__(self, *, expected: str, got: str, loc: Loc = ()) -> None:
         self.expected = expected
@@ -58,8 +57,14 @@ class InvalidInput(GcwsError):
         return f"{prefix}expected {self.expected}, got {self.got}"
 
     def at(self, *outer: str | int, skip: int = 0) -> Self:
-        """Return the error with ``outer`` before its location, without ``skip`` parts of it."""
-        return type(self)(expected=self.expected, got=self.got, loc=(*outer, *self.loc[skip:]))
+        """Return the error with ``outer`` before its location, without ``skip`` parts of it.
+
+        Those of other rows are moved, too.
+        """
+        found = type(self)(expected=self.expected, got=self.got, loc=(*outer, *self.loc[skip:]))
+        if self.others:
+            found.others = (each.at(*outer, skip=skip) for each in self.others)
+        return found
 
     def move_row(self, row_of: Callable[[int], int], *outer: str | int) -> None:
         """Renumber the row at the start of the location, and put ``outer`` before it."""
@@ -69,10 +74,10 @@ class InvalidInput(GcwsError):
 
 def raise_first(errors: Iterable[InvalidInput]) -> None:
     """Raise the first of the errors of rows, if there is one; it refers to the others."""
-    found = tuple(islice(errors, _MAX_LISTED))
-    if found:
-        found[0].others = found[1:]
-        raise found[0] from None
+    left = iter(errors)
+    for first in left:
+        first.others = left
+        raise first from None
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from gcws_search import InvalidId, InvalidParameter, InvalidPayload, InvalidVector
 from gcws_search.formats.items import items_of, items_of_texts
 from gcws_search.formats.tables import Layout, guess, rows_of_frame
-from gcws_search.formats.vectors import part_of, rows_of, usable
+from gcws_search.formats.vectors import part_of, row_of_error, rows_of, usable
 from tests.support.counts import compared_texts
 from tests.support.files import items
 from tests.support.service.client import Json
@@ -455,3 +456,37 @@ def test_the_columns_of_a_table_are_planned_without_comparing_each_with_each() -
     compared = SimpleNamespace(names=names, field=schema.field, pandas_metadata=None)
     assert len(guess(compared).vector) == 1000
     assert names[0].comparisons[0] < 10 * 1000
+
+
+@pytest.mark.parametrize(
+    ("read", "good", "bad"),
+    [
+        (rows_of, [1, 2], ["x", "y"]),
+        (rows_of, {"a": 1}, {"a": "x"}),
+        (items_of_texts, "a text", None),
+        (partial(items_of, text="text"), {"text": "a text"}, {"text": 5}),
+        (lambda ids: items_of([[1, 2]] * len(ids), ids), "a", None),
+    ],
+    ids=["lists", "dicts", "texts", "frame", "ids"],
+)
+def test_any_number_of_bad_rows_is_found_in_one_reading(
+    read: Callable[[Json], Json], good: Json, bad: Json
+) -> None:
+    """Readings of all rows for each bad one, or some of them, would take quadratic time."""
+    readings: list[int] = []
+    count = 12_000
+
+    def counted(column: Json) -> Json:
+        readings.append(len(column))
+        return read(column)
+
+    column: Json = [good if row % 3 else bad for row in range(count)]
+    if isinstance(good, dict) and "text" in good:
+        column = pandas.DataFrame(column)
+    found, rows, faults = usable(counted, column, skips=True)
+    assert len(found) == count * 2 // 3
+    assert rows == [row for row in range(count) if row % 3]
+    assert {row: row_of_error(each) for row, each in faults.items()} == {
+        row: row for row in range(0, count, 3)
+    }
+    assert readings == [count, count * 2 // 3]
