@@ -44,7 +44,8 @@ async def export_items(
     """
     require_format(path)
     config = collection.config
-    is_named = config.dim is None and bool(await collection.names(limit=1))
+    is_open = config.dim is None and config.text is None
+    is_named = is_open and bool(await collection.names(limit=1))
     description = await _description(collection)
     known: dict[int, str | None] = {}
     count, cursor, seen = 0, None, SeenItems()
@@ -59,13 +60,10 @@ async def export_items(
             while True:
                 page, cursor = await collection.page(cursor, with_vector=config.text is None)
                 items = seen.unseen(page)
+                # A writer may have added the first name meanwhile.
+                is_named = is_named or (is_open and bool(await collection.names(limit=1)))
                 if is_named:
-                    vectors = [each.vector for each in items if isinstance(each.vector, dict)]
-                    unknown = {i for each in vectors for i in each["indices"]} - known.keys()
-                    if unknown:
-                        names = await collection.names(indices=unknown)
-                        known |= {index: names.get(index) for index in unknown}
-                    items = [_by_name(each, known) for each in items]
+                    items = await _by_names(collection, items, known)
                 await call(partial(write, items))
                 count += len(items)
                 if progress is not None and items:
@@ -84,16 +82,40 @@ def require_format(path: str) -> None:
         )
 
 
-def _by_name(item: Item, known: dict[int, str | None]) -> Item:
-    """Return an item of an open space with its vector by name, if all coordinates have names.
+async def _by_names(
+    collection: AsyncCollection, items: list[Item], known: dict[int, str | None]
+) -> list[Item]:
+    """Return items of an open space with vectors by name, if all their coordinates have names.
 
-    Coordinates are numbered by arrival, so another collection may number them differently.
+    Coordinates are numbered by arrival, so another collection may number them differently. Names
+    that a writer removed with their last item are found missing; then the item has changed too.
     """
+    shown = {each.id: each for each in items}
+    changed = shown
+    while changed:
+        vectors = [each.vector for each in changed.values() if isinstance(each.vector, dict)]
+        unknown = {i for each in vectors for i in each["indices"]} - known.keys()
+        if unknown:
+            names = await collection.names(indices=unknown)
+            known |= {index: names.get(index) for index in unknown}
+        nameless = [each.id for each in changed.values() if None in _names_of(each, known)]
+        now = {each.id: each for each in await collection.get_many(nameless)} if nameless else {}
+        changed = {key: each for key, each in now.items() if each.vector != shown[key].vector}
+        gone = {*nameless} - now.keys()
+        shown = {key: changed.get(key, each) for key, each in shown.items() if key not in gone}
+    return [_by_name(each, _names_of(each, known)) for each in shown.values()]
+
+
+def _by_name(item: Item, names: list[str | None]) -> Item:
     assert isinstance(item.vector, dict)
-    names = [known[index] for index in item.vector["indices"]]
     if None in names:
         return item
     return replace(item, vector={"names": names, "values": item.vector["values"]})
+
+
+def _names_of(item: Item, known: dict[int, str | None]) -> list[str | None]:
+    assert isinstance(item.vector, dict)
+    return [known[index] for index in item.vector["indices"]]
 
 
 async def _description(collection: AsyncCollection) -> dict[str, Any] | None:

@@ -963,6 +963,50 @@ def test_coordinates_have_names(opened: Open, tmp_path: Path) -> None:
         items.add([{"x" * 256: 1}])
 
 
+@pytest.mark.parametrize("opened", ["server-async"], indirect=True)  # memory keeps names
+@pytest.mark.parametrize("change", ["first names", "deleted", "updated"])
+def test_a_file_has_names_though_a_writer_adds_or_removes_them_meanwhile(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    items = opened(None)
+    page, changes = gcws_search.AsyncCollection.page, [change]
+
+    async def change_then_page(collection: Json, *given: Json, **more: Json) -> Json:
+        if changes == ["first names"]:
+            changes.clear()
+            await collection.add([{"acid": 1}], ids=["a"])
+        found = await page(collection, *given, **more)
+        if changes:
+            if changes.pop() == "deleted":
+                await collection.delete("a")
+            else:
+                await collection.add([{"body": 3}], ids=["a"])
+            while "acid" in (await collection.names()).values():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        return found
+
+    if change == "first names":
+        items.add([{"indices": [1 << 20], "values": [2]}], ids=["by index"])
+    else:
+        items.add([{"acid": 1}, {"body": 1}], ids=["a", "b"])
+    monkeypatch.setattr(gcws_search.AsyncCollection, "page", change_then_page)
+    items.export(str(tmp_path / "all.ndjson"))
+    lines = [json.loads(each) for each in (tmp_path / "all.ndjson").read_text().splitlines()]
+    found = {each["id"]: each["vector"] for each in lines}
+    body = {"names": ["body"], "values": [1]}
+    assert (
+        found
+        == {
+            "first names": {
+                "by index": {"indices": [1 << 20], "values": [2]},
+                "a": {"names": ["acid"], "values": [1]},
+            },
+            "deleted": {"b": body},
+            "updated": {"a": {"names": ["body"], "values": [3]}, "b": body},
+        }[change]
+    )
+
+
 def test_a_fixed_dim_is_given_its_names(opened: Open) -> None:
     coffees = opened(3)
     with pytest.raises(gcws_search.InvalidVector, match="has no names"):
