@@ -60,4 +60,4 @@ with gcws_search.Collection.open(":memory:", dim=None) as unfolded:
     unfolded.query(by_name("theobromine"), limit=2)
 
 # %% [markdown]
-# `gcws_search.rdkit.counts(mol, "morgan:2")` makes this dict from a molecule or SMILES, and `gcws-search load` does so for a [file of SMILES](../fields.md#molecules). `molecules.explain("caffeine", "theobromine")` names the fingerprint bits that both have, and the contribution of each.
+# `counts(mol, "morgan:2")` of `gcws_search.rdkit` makes this dict from a molecule or SMILES, and `gcws-search load` does so for a [file of SMILES](../fields.md#molecules). `molecules.explain("caffeine", "theobromine")` names the fingerprint bits that both have, and the contribution of each.

@@ -112,7 +112,8 @@ def _read_hdf5(file: InputFile) -> _Table:
         if "observation/ids" not in opened:
             raise BadFile(
                 f"{file.name}: expected BIOM 2, with observation/ids, got HDF5 with "
-                f"{list_some([*opened])}; scipy.sparse.save_npz saves a matrix as .npz"
+                f"{list_some([*opened])}; numpy.save saves an array as .npy, "
+                "scipy.sparse.save_npz a sparse matrix as .npz"
             )
         observations = _texts(opened["observation/ids"][:])
         count = len(opened["sample/ids"])

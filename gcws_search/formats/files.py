@@ -59,6 +59,12 @@ _SVMLIGHT: Final = re.compile(
 _SIGNATURES: Final = re.compile(rb'\s*\[\s*\{[^{}\[\]]*"class"\s*:\s*"sourmash_signature"')
 _BIOM: Final = re.compile(rb'\s*\{[^\n]{0,4096}"format"\s*:\s*"Biological Observation Matrix')
 _MGF: Final = re.compile(rb"([^\r\n]*[\r\n]){0,100}?BEGIN IONS\s")
+_SQL: Final = re.compile(
+    rb"(?:\s++|--(?! (?:MySQL|MariaDB|PostgreSQL|phpMyAdmin)\b)[^\r\n]*+|/\*.*?\*/;?)*+"
+    rb"(?:-- (?:MySQL|MariaDB|PostgreSQL|phpMyAdmin)\b|PRAGMA\s+\w+\s*=|SET\s+\w+\s*="
+    rb"|(?:CREATE|DROP)\s+(?:TABLE|DATABASE)\s|INSERT\s+INTO\s)",
+    re.DOTALL | re.IGNORECASE,
+)
 _FOREIGN: Final = (
     (
         re.compile(rb"%%MatrixMarket"),
@@ -85,6 +91,41 @@ _FOREIGN: Final = (
     (
         re.compile(rb"(\s|%[^\r\n]*[\r\n])*@relation\s", re.IGNORECASE),
         "ARFF; scipy.io.arff.loadarff reads it in Python",
+    ),
+    (
+        re.compile(rb"\s*>[^>\r\n]*[\r\n]+[A-Za-z*-]+(\s|\Z)|@[^\r\n]*\r?\n[A-Za-z]+\r?\n\+"),
+        "FASTA or FASTQ; sourmash sketch makes signatures of it",
+    ),
+    (
+        re.compile(rb"#1\.[23]\s*\n\d+\t\d+"),
+        "GCT; tail -n +3 x.gct | cut -f 1,3- > x.tsv makes a table for --transpose of version 1.2, "
+        "and cmapPy reads 1.3 in Python",
+    ),
+    (re.compile(rb"##fileformat=VCF"), "VCF; bcftools query writes fields of it as a table"),
+    (
+        _SQL,
+        "an SQL dump; restore it and export a table as CSV: in psql \\copy t to 't.csv' csv header",
+    ),
+    (
+        re.compile(rb"SQLite format 3\0"),
+        "an SQLite database; sqlite3 -header -csv x.sqlite 'select * from t' writes a table as CSV",
+    ),
+    (
+        re.compile(
+            rb'\s*\{\s*("_index"\s*:[^\n]*"_source"\s*:|"took"\s*:\s*\d+,\s*"timed_out"\s*:)'
+        ),
+        "hits of Elasticsearch; jq -c '(.hits.hits[]? // .) | {id: ._id} + ._source' writes what "
+        "they found as rows",
+    ),
+    (re.compile(rb"%PDF-"), "a PDF; pdftotext writes its text"),
+    (
+        re.compile(rb"ORC[^\0]{,4096}\0"),
+        "ORC; pyarrow.orc.read_table reads it in Python, and add stores it",
+    ),
+    (re.compile(rb"CDF[\x01\x02\x05]"), "netCDF; xarray.open_dataset reads it in Python"),
+    (
+        re.compile(rb"<stata_dta>|[\x69-\x75][\x01\x02]\x01\0"),
+        "a Stata file; pandas.read_stata reads it in Python, and add stores it",
     ),
     (re.compile(rb"\x80[\x02-\x05]"), "a pickle; load it in Python, and add what it has"),
     (re.compile(rb"MATLAB 5\.0 MAT-file"), "a MATLAB file; scipy.io.loadmat reads it in Python"),

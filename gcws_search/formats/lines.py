@@ -272,12 +272,12 @@ def _type(values: Sequence[Any], name: str, choices: Choices) -> Any:
     found = [value for value in values if value is not None]
     is_chosen = any(fnmatchcase(name, pattern) for pattern in choices.vector or ())
     is_vector = is_chosen or name == "vector"
-    filled = [value for value in found if value != []]
+    filled = found if is_vector else [value for value in found if value != []]
     vectors = sum(_is_numbers(value) or (is_vector and isinstance(value, dict)) for value in filled)
-    if (found and not filled) or (vectors and (is_vector or is_mostly(vectors, len(filled)))):
+    if vectors and (is_vector or is_mostly(vectors, len(filled))):
         return pa.list_(pa.float64())
     lists = sum(isinstance(value, list) for value in filled)
-    if lists and is_mostly(lists, len(filled)):
+    if found and is_mostly(lists, len(filled)):
         return pa.list_(pa.string())
     kind = CellCounts.of_values(values, len(values)).kind
     is_plain = all(isinstance(value, str | int | float) for value in found)

@@ -37,9 +37,9 @@ COLLECTION: Final = "collection"
 METADATA: Final = b"gcws_search"
 """Where Parquet says it."""
 MISSING: Final = (
-    "", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None",
+    "", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None", r"\N",
 )  # fmt: skip
-"""What stands among numbers of text for a missing one."""
+"""What stands among numbers of text for a missing one; the last in tables of MySQL, PostgreSQL."""
 _SHOWN_BYTES: Final = 60
 _SKIP: Final = "; --on-error skip leaves such rows out"
 _WHAT_TO_DO: Final = "--missing drop, zero or mean says what such rows become"
@@ -176,11 +176,10 @@ class Source:
     def error_words(self, error: Any, row: int) -> str:
         """Return the error text for a row: its place, its column, expected, got."""
         inner = error.loc[2:]
-        words, where = f"expected {error.expected}, got {error.got}", f"{self.place(row)}: "
+        where = f"{self.place(row)}: "
         if self.columns and inner and isinstance(inner[-1], int):
-            return f"{where}column {self.columns[inner[-1]]!r}: {words}"
-        place = ".".join(str(part) for part in inner if not isinstance(part, int))
-        return f"{where}{place}: {words}" if place else f"{where}{words}"
+            where, inner = f"{where}column {self.columns[inner[-1]]!r}: ", ()
+        return where + InvalidInput(expected=error.expected, got=error.got, loc=inner).detail
 
     @contextmanager
     def naming_rows(self, first: int = 0) -> Iterator[None]:

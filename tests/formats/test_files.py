@@ -36,7 +36,7 @@ from scipy import sparse
 from gcws_search.formats.files import BadFile, Folder, find_repeated, input_files
 from gcws_search.formats.items import items_of
 from gcws_search.formats.sources import Choices, source_of
-from gcws_search.index import InvalidInput
+from gcws_search.index import InvalidInput, InvalidVector
 from tests.support.counts import calls_of, compared_texts
 from tests.support.files import items, source
 from tests.support.paths import REPOSITORY
@@ -454,7 +454,7 @@ def test_a_dataset_of_hugging_face_is_read_without_what_describes_it(tmp_path: P
 
 def test_keys_within_objects_are_told_to_be_no_columns(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
-    path.write_text('{"_index": "shop", "_id": "7", "_source": {"title": "a kettle"}}\n')
+    path.write_text('{"kind": "shop", "_id": "7", "_source": {"title": "a kettle"}}\n')
     for choices in ({"text": "title"}, {"id": "title", "text": "_id"}, {"payload": ("title",)}):
         with pytest.raises(BadFile, match=r"expected a column 'title', .*within _source"):
             items(path, **choices)
@@ -486,6 +486,25 @@ def test_one_long_object_for_all_rows_is_refused_with_what_writes_one_for_each(
         ("a.json", pandas.DataFrame({"x": [1, 2]}).to_json(), "orient='records'"),
         ("a.json", pandas.DataFrame({"x": [1, 2]}).to_json(orient="index"), "orient='records'"),
         ("a.arff", "% flowers\n\n@RELATION iris\n@ATTRIBUTE a NUMERIC\n@DATA\n1\n", "loadarff"),
+        ("a.fasta", ">seq1 of a gene\nACGTACGT\nACG\n>seq2\nGG\n", "FASTA.*signatures"),
+        ("a.fa", "\n>seq1\r\nMKV*", "FASTA"),
+        ("a.fastq", "@r1 1\nACGTN\n+\nIIIII\n", "FASTQ"),
+        ("a.gct", "#1.2\n2\t1\nName\tDescription\ts\na\tna\t1\nb\tna\t2\n", "--transpose"),
+        ("a.gct", "#1.3\r\n2\t1\t0\t0\r\nid\ts\r\na\t1\r\nb\t2\r\n", "cmapPy"),
+        ("a.vcf", "##fileformat=VCFv4.2\n#CHROM\tPOS\n1\t2\n", "bcftools"),
+        ("a.sql", "-- MySQL dump 10.13\n--\nCREATE TABLE `t` (a int);\n", "SQL dump"),
+        ("a.sql", "/*M!999999\\- mode */ \n-- MariaDB dump 10.19\n", "SQL dump"),
+        ("a.sql", "--\n-- PostgreSQL database dump\n--\n\n\\restrict x\nSET a = 0;\n", "SQL dump"),
+        ("a.sql", "PRAGMA foreign_keys=OFF;\nBEGIN TRANSACTION;\n", "SQL dump"),
+        ("a.csv", "-- the first\n\ninsert into t values (1, 2);\n", "SQL dump"),
+        ("a.sqlite", "SQLite format 3\0\x10\0", "sqlite3 -header -csv"),
+        ("a.json", '{"_index":"a","_id":"7","_score":1,"_source":{"n":3}}\n' * 3, r"\._source"),
+        ("a.json", '{"took":5,"timed_out":false,"hits":{"hits":[{"_id":"7"}]}}', r"hits\.hits"),
+        ("a.pdf", "%PDF-1.4\n1 0 obj\n", "pdftotext"),
+        ("a.orc", "ORC\n\x06\x12\0", "read_table"),
+        ("a.nc", "CDF\x02\0\0", "xarray"),
+        ("a.dta", "r\x02\x01\0\x08\0", "read_stata"),
+        ("a.dta", "<stata_dta><header><release>118</release>", "read_stata"),
         ("a", "MATLAB 5.0 MAT-file, written by scipy" + "\0" * 90, "loadmat"),
         ("a.pkl", b"\x80\x05\x95\x0b\0\0\0\0", "pickle"),
         ("a", '<?xml version="1.0"?>\n<rows><row/></rows>\n', "XML"),
@@ -499,6 +518,24 @@ def test_texts_of_other_formats_are_named_with_what_to_do(
         path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
         with pytest.raises(BadFile, match=f"got .*{words}"):
             items(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ORCID,n\n0000-0001,1\n0000-0002,2\n",
+        "set,n\na,1\nb,2\n",
+        "create table,n\na,1\nb,2\n",
+        "--,n\na,1\nb,2\n",
+        ">,n\na,1\nb,2\n",
+        "@x,n\na,1\nb,2\n",
+        '{"_index": "a", "n": 1}\n{"_index": "b", "n": 2}\n',
+        '{"took": "a", "n": 1}\n{"took": "b", "n": 2}\n',
+    ],
+)
+def test_a_table_that_begins_like_another_format_is_read(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a").write_text(text)
+    assert [vector for _, vector, _ in items(tmp_path / "a")] == [[1], [2]]
 
 
 @pytest.mark.parametrize("size", [1, 400_000])
@@ -696,6 +733,22 @@ def test_faults_of_all_rows_are_found_at_once(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as refused:
         items_of(pa.table({"id": [None, "a", None], "x": [1, 2, 3]}))
     assert [each.loc for each in refused.value.others] == [(2, "id")]
+
+
+def test_a_column_of_empty_lists_is_payload_unless_it_is_named_as_the_vector(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.ndjson"
+    path.write_text('{"id":"x","a":1,"tags":[]}\n{"id":"y","a":2,"tags":[]}\n')
+    assert items(path) == [("x", [1], {"tags": []}), ("y", [2], {"tags": []})]
+    assert source(path, vector=("tags",)).columns is None
+
+
+def test_a_bad_number_of_an_array_is_named_by_its_row_and_place(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([[1, 2, 3], [4, np.inf, 6]]))
+    found = source(tmp_path / "a.npy")
+    error = InvalidVector(expected="a number", got="inf", loc=("rows", 1, "vector", 1))
+    assert found.error_words(error, 1) == "row 1: vector[1]: expected a number, got inf"
 
 
 @pytest.mark.parametrize("bad", ['"oops"', "7", '[1, "b"]', "[1]", "[]"])
