@@ -174,6 +174,11 @@ class Admission:
         self.held_bytes -= scope.pop(_HELD, 0)
 
 
+_LOG_ROOM_BYTES: Final = 1 << 24
+"""Twice the write-ahead log of a file: SQLite empties a log only if all of it fits into the file,
+and with neither a delete is possible."""
+
+
 class Room:
     """Whether more may be stored; any thread.
 
@@ -226,11 +231,18 @@ class Room:
             disk = shutil.disk_usage(self._folder)
         except OSError:  # the write itself will report the error
             return None
-        if disk.total - disk.free > self._disk_share * disk.total:
+        share = self._disk_share
+        if disk.total - disk.free > share * disk.total:
             return Refused(
                 "disk_full",
-                f"expected at most {self._disk_share:g} of the disk's {disk.total} bytes in use, "
+                f"expected at most {share:g} of the disk's {disk.total} bytes in use, "
                 f"got {disk.total - disk.free}; this write stored nothing; free some there",
+            )
+        if share < 1 and disk.free < _LOG_ROOM_BYTES:
+            return Refused(
+                "disk_full",
+                f"expected {_LOG_ROOM_BYTES} free bytes of the disk, so that deletes have room, "
+                f"got {disk.free}; this write stored nothing; free some there",
             )
         return None
 

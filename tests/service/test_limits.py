@@ -3,9 +3,12 @@
 import asyncio
 import json
 import mmap
+import shutil
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
 import numpy as np
@@ -217,6 +220,24 @@ def test_shares_are_of_what_there_is(tmp_path: Path) -> None:
         limits.Room(Settings(data_dir=tmp_path, max_memory_share=1e-9)).require()
     with pytest.raises(Refused, match=r"of the disk's .*this write stored nothing"):
         limits.Room(Settings(data_dir=tmp_path, max_disk_share=1e-9, max_memory_share=1)).require()
+
+
+def test_a_small_disk_keeps_room_for_the_log_of_deletes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    total = 256 << 20
+    for free, share, is_refused in (
+        (15 << 20, 0.97, True),
+        (17 << 20, 0.97, False),
+        (15 << 20, 1, False),  # all of it, as asked
+        (15 << 20, 0.5, True),
+    ):
+        usage = SimpleNamespace(total=total, free=free, used=total - free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
+        room = limits.Room(Settings(data_dir=tmp_path, max_disk_share=share, max_memory_share=1))
+        refused = pytest.raises(Refused, match="this write stored nothing")
+        with refused if is_refused else nullcontext():
+            room.require()
 
 
 def test_pages_of_files_are_not_held_against_the_share_of_memory(tmp_path: Path) -> None:
