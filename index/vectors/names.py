@@ -155,7 +155,10 @@ class CoordinateNames:
                 new = [name for name in names if name not in known]
                 if not new:
                     return [known[name] for name in names]
-            allocated = allocate(new, former)
+            try:
+                allocated = allocate(new, former)
+            except InvalidVector as error:
+                raise error.at(names.index(new[int(error.loc[0])]), skip=1) from None
             with self._lock:
                 if self.freed > freed:  # perhaps one of these
                     continue

@@ -234,7 +234,8 @@ def test_the_end_of_the_coordinates_is_said(serve: Serve) -> None:
     assert put(client, {"id": "last", "vector": {"names": ["p"]}}).status_code == 200
     assert named(client) == {"p": 2**31 - 1}
     answer = put(client, {"id": "beyond", "vector": {"names": ["p", "q"]}})
-    assert_problem(answer, 422, "invalid_vector", "2^31 coordinates")
+    problem = assert_problem(answer, 422, "invalid_vector", "2^31 coordinates")
+    assert problem["errors"][0]["loc"] == ["items", 0, "vector", "names", 1]
     answer = client.post(f"{URL}/query", json={"vector": {"names": ["q"]}})
     assert_problem(answer, 422, "invalid_vector", "'q'")
 
