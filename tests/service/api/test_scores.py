@@ -23,7 +23,7 @@ def rows(client: Client, rng: np.random.Generator) -> np.ndarray:
     made[20:] = np.maximum(0, made[:20] + rng.integers(-1, 2, size=(20, 30)))
     assert client.put(URL, json={"dim": 30}).status_code == 201
     items = [{"id": f"i{number}", "vector": row} for number, row in enumerate(made.tolist())]
-    client.put(f"{URL}/items", json={"items": items})
+    assert client.put(f"{URL}/items", json={"items": items}).status_code == 200
     return made
 
 
@@ -140,13 +140,16 @@ def test_names_that_no_item_has_are_part_of_what_is_to_be_contained(client: Clie
         url = f"/v1/collections/{name}"
         assert client.put(url, json={"dim": dim}).status_code == 201
         if dim is not None:
-            client.put(f"{url}/names", json={"names": ["x", "y", "z"]})
+            named = client.put(f"{url}/names", json={"names": ["x", "y", "z"]})
+            assert named.status_code == 200, named.text
         item = {"id": "a", "vector": {"names": ["x", "y"], "values": [2, 5]}}
-        client.put(f"{url}/items", json={"items": [item]})
+        stored = client.put(f"{url}/items", json={"items": [item]})
+        assert stored.status_code == 200, stored.text
         query = {"names": ["x", "y", "unheard", "of"], "values": [3, 1, 2, 2]}
         asked = {"vector": query, "score": "containment"}
-        [hit] = client.post(f"{url}/query", json=asked).json()["hits"]
-        assert hit["score"] == 3 / 8
+        answer = client.post(f"{url}/query", json=asked)
+        assert answer.status_code == 200, answer.text
+        assert [hit["score"] for hit in answer.json()["hits"]] == [3 / 8]
 
 
 @pytest.mark.parametrize("dim", [30, None])

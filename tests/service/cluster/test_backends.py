@@ -9,7 +9,7 @@ import pytest
 from gcws_search.index import BackendRecord, DiskFull, StoredCollection, notes_of_backend
 from tests.support.service.client import Client, Json, assert_problem, fill, running
 from tests.support.service.cluster import ClusterClient
-from tests.support.service.shards import QUICK
+from tests.support.service.shards import QUICK, SECONDS
 from tests.support.waiting import wait_until
 
 URL = "/v1/collections/plants"
@@ -43,11 +43,10 @@ def test_all_shards_have_the_same_landmarks_and_snapshots_keep_them(
 
 
 def landmarks(client: ClusterClient) -> list[Json]:
-    """Return what each shard's backend has learned."""
     number = client.app.state.service.collection("plants").number
     found = []
     for [replica] in client.shards.replicas:
-        memory = replica.host.collection(number, 0, 20).memory
+        memory = replica.host.collection(number, 0, SECONDS).memory
         found.append(notes_of_backend(memory.index_of(memory.view, "landmarks")))
     return found
 
@@ -91,7 +90,7 @@ def test_a_backend_that_a_shard_cannot_attach_is_on_none(
     with running(ClusterClient(database_url, tmp_path)) as client:
         fill(client)
         number = client.app.state.service.collection("plants").number
-        full = client.shards.replicas[1][0].host.collection(number, 0, 20)
+        full = client.shards.replicas[1][0].host.collection(number, 0, SECONDS)
         attach = StoredCollection.attach
 
         def attach_where_room(collection: StoredCollection, *given: Json) -> Json:
@@ -117,7 +116,7 @@ def test_a_replica_tries_again_to_attach_a_backend_and_its_sister_answers_meanwh
         fill(client)
         collection = client.app.state.service.collection("plants")
         hosts = [replica.host for [replica, _] in client.shards.replicas]
-        full = [host.collection(collection.number, 0, 20) for host in hosts]
+        full = [host.collection(collection.number, 0, SECONDS) for host in hosts]
 
         def attach_where_room(collection: StoredCollection, *given: Json) -> Json:
             if collection in full:

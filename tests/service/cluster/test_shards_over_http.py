@@ -12,16 +12,9 @@ from gcws_search.service.cluster.committer import Committer, PreparedPut
 from gcws_search.service.cluster.contract import bucket_of
 from gcws_search.service.cluster.database import Database
 from tests.support.service.client import Client, Json, assert_problem, metric
-from tests.support.service.http_shards import (
-    SHARD_SECONDS,
-    Fault,
-    HttpShard,
-    http_shards,
-    listed,
-    router,
-)
+from tests.support.service.http_shards import Fault, HttpShard, http_shards, listed, router
 from tests.support.service.postgres import Postgres
-from tests.support.service.shards import BUCKETS, KEY
+from tests.support.service.shards import BUCKETS, KEY, SECONDS
 from tests.support.waiting import wait_until
 
 URL = "/v1/collections/plants"
@@ -45,7 +38,6 @@ def put(client: Client, ids: list[str]) -> None:
 
 
 def found(client: Client, **more: Json) -> set[str]:
-    """Return the ids of all hits."""
     answer = client.post(f"{URL}/query", json={**QUERY, **more})
     assert answer.status_code == 200, answer.text
     return {hit["id"] for hit in answer.json()["hits"]}
@@ -63,7 +55,7 @@ def client(
 ) -> Iterator[Client]:
     """Return a client of a router that waits for a shard as long as the parameter says."""
     del shards  # they are running
-    seconds = getattr(request, "param", SHARD_SECONDS)
+    seconds = getattr(request, "param", SECONDS)
     with router(database_url, tmp_path / "router", 2, 2, shard_seconds=seconds) as client:
         fill(client)
         yield client
@@ -120,21 +112,6 @@ def wait_until_asked(client: Client, replica: HttpShard) -> None:
         return replica.app.asked > before
 
     wait_until(is_asked)
-
-
-@waiting_few_seconds
-def test_a_silent_replica_delays_queries_once_until_it_has_rested(
-    client: Client, shards: Shards
-) -> None:
-    client.app.state.service.cluster.shards.rest_seconds = 600.0
-    shards[0][1].app.fault = Fault.SILENT
-    before = shards[0][1].app.asked
-
-    queries = [(f"{URL}/query", {**QUERY, "limit": limit}) for limit in range(1, 9)]
-    for _ in range(4):  # while it rests
-        answers = client.at_once("POST", queries)
-        assert [answer.status_code for answer in answers] == [200] * 8
-    assert shards[0][1].app.asked - before <= 8
 
 
 def test_an_explanation_says_which_shards_answered(client: Client) -> None:

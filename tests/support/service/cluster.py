@@ -20,7 +20,7 @@ from gcws_search.service.cluster.shards import HttpReplica, HttpReplicas
 from gcws_search.service.messages import decode
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json
-from tests.support.service.shards import KEY, answer
+from tests.support.service.shards import KEY, SECONDS, answer
 
 BUCKETS = 8
 
@@ -121,7 +121,7 @@ class ClusterClient(Client):
         **settings: Json,
     ) -> None:
         defaults: dict[str, Json] = {"threads": 1, "durability": "normal", "buckets": BUCKETS}
-        defaults |= {"database_url": url, "shards": shards, "shard_seconds": 20}
+        defaults |= {"database_url": url, "shards": shards, "shard_seconds": SECONDS}
         defaults |= {"cluster_key": KEY}
         defaults |= {"audit_share": 0.0}  # as of `client.application`
         self.settings = Settings(data_dir=data_dir / "router", **(defaults | settings))
@@ -135,7 +135,7 @@ class ClusterClient(Client):
     def finish_background_work(self, name: str) -> None:
         number = self.app.state.service.collection(name).number
         for replica in [each for replicas in self.shards.replicas for each in replicas]:
-            replica.host.collection(number, 0, 20).finish_background_work()
+            replica.host.collection(number, 0, SECONDS).finish_background_work()
 
     def stop(self) -> None:
         is_first = not self._stopped

@@ -19,11 +19,8 @@ from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json, metric, running
 from tests.support.service.live_server import serving
 from tests.support.service.ports import HOST
-from tests.support.service.shards import BUCKETS, KEY, QUICK
+from tests.support.service.shards import BUCKETS, KEY, QUICK, SECONDS
 from tests.support.waiting import wait_until
-
-SHARD_SECONDS = 60.0
-"""How long routers wait for a shard: it may be slow."""
 
 
 class Fault(Enum):
@@ -135,7 +132,7 @@ def router(
         database_url=SecretStr(url),
         cluster_key=more.pop("cluster_key", KEY),
         shards=shards,
-        shard_seconds=more.pop("shard_seconds", SHARD_SECONDS),
+        shard_seconds=more.pop("shard_seconds", SECONDS),
         buckets=BUCKETS,
         threads=1,
         durability="normal",
@@ -149,6 +146,5 @@ def router(
 
 
 def listed(client: Client, shards: int) -> list[int]:
-    """Return how many replicas of each shard a router knows."""
     names = (f'gcws_router_replicas{{shard="{shard}"}}' for shard in range(shards))
     return [int(metric(client, name, 0)) for name in names]

@@ -37,6 +37,7 @@ from gcws_search.service.messages import (
 from tests.support.data.payloads import encode_payload
 
 SECONDS = 60.0
+"""How long others wait for a shard: it may be slow."""
 """Bounds what a replica waits for."""
 BUCKETS = 4
 KEY = "between routers and shards of a test"
