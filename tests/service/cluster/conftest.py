@@ -45,5 +45,4 @@ def server() -> Iterator[Postgres]:
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """Run tests that are coroutines by asyncio."""
     return "asyncio"

@@ -110,7 +110,6 @@ def bulk(
 
 
 def put(client: ClusterClient, name: str, items: Sequence[Json], **config: Json) -> None:
-    """Load items through the router."""
     assert client.put(f"/v1/collections/{name}", json=config or {"dim": DIM}).status_code == 201
     kind = {"Content-Type": "application/x-ndjson"}
     url = f"/v1/collections/{name}/load"
@@ -228,7 +227,6 @@ def test_an_export_keeps_the_names_of_its_coordinates(
 
 
 def rejected_in(found: BulkLoaded) -> list[Json]:
-    """Return the rows of the only file of rejected rows."""
     [path] = found.rejected_files
     return [json.loads(line) for line in Path(path).read_bytes().splitlines()]
 

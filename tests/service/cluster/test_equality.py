@@ -79,7 +79,6 @@ class Twins:
         self.node.wait_until_ready()
 
     def cluster(self, shards: int, **more: Json) -> AbstractContextManager[ClusterClient]:
-        """Lend a cluster over the database, with so many shards."""
         return running(ClusterClient(self.url, self.folder, shards=shards, **more))
 
     def tell(
@@ -124,7 +123,6 @@ class Twins:
         return expected
 
     def check(self, client: Client) -> None:
-        """Compare all answers."""
         for name in KEYS:
             self.check_searches(client, name)
             self.check_batches(client, name)
@@ -197,7 +195,6 @@ class Twins:
 
 
 def pages(client: Client, url: str, parameters: Json) -> list[Json]:
-    """Return the items of all pages, page by page."""
     found: list[Json] = []
     cursor: str | None = ""
     while cursor is not None:

@@ -30,7 +30,6 @@ Held = tuple[ClusterCollection, str, set[str], ix.RawBatch]
 
 @pytest.fixture
 def clients(database_url: str, tmp_path: Path) -> Iterator[list[Client]]:
-    """Return clients of two routers over the same shards."""
     with (
         http_shards(database_url, tmp_path / "shards", 2, 1),
         router(database_url, tmp_path / "one", 2, 1) as one,

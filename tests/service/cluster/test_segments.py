@@ -93,7 +93,6 @@ def grow_old(database: Database, interval: str = "8 days") -> None:
 
 
 def reads(database: Database, number: int, some: list[str]) -> list[Any]:
-    """Return what each way of reading items returns."""
     with database.changes(number, range(0, BUCKETS, 2), None, 7) as (_, _, chunks, _):
         changes = [*chunks]
     every = contents(database, number)

@@ -61,7 +61,6 @@ def authority(tmp_path: Path) -> Authority:
 
 @contextmanager
 def shard(url: str, folder: Path, authority: Authority) -> Iterator[ShardServer]:
-    """Lend the one replica of the one shard."""
     more: dict[str, Any] = {"database_url": SecretStr(url), "cluster_key": SecretStr(KEY)}
     more |= {"buckets": BUCKETS, "threads": 1, "read_only_api_key": "reader", "port": 0}
     server = ShardServer(Settings(data_dir=folder, **more, **authority.settings), 0, 0)

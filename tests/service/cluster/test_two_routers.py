@@ -50,7 +50,6 @@ def by_names(*names: str, strict: bool) -> dict[str, object]:
 
 
 def put_plants(client: Client, count: int) -> None:
-    """Make the collection, of some items."""
     assert client.put(PLANTS, json={"dim": 2}).status_code == 201
     items = [{"id": str(number), "vector": [1, number + 1]} for number in range(count)]
     assert client.put(f"{PLANTS}/items", json={"items": items}).status_code == 200

@@ -10,7 +10,7 @@ import pytest
 from gcws_search import index as ix
 from gcws_search.service.cluster.committer import Committer, PreparedChoice, PreparedWrite
 from gcws_search.service.cluster.connections import Connection
-from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow, Row
+from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.errors import Refused, StoreUnavailable
 from tests.support.service.ports import HOST, free_port
@@ -206,42 +206,7 @@ def test_a_database_that_is_silent_is_given_up(database_url: str, database: Data
         assert hasty.collections() == database.collections()
 
 
-@pytest.mark.long
-def test_a_thousand_collections_are_listed_by_name_and_leave_nothing(database: Database) -> None:
-    relations = "SELECT count(*) FROM pg_class"
-    with database.connections.use() as connection:
-        before = connection.column(relations)[0]
-    made = [database.create(f"c{number}", {"dim": 4})[0] for number in range(1000)]
-    with database.connections.use() as connection:
-        assert connection.column(relations)[0] - before <= 6 * len(made)
-    listed = database.collections()
-    assert [row.name for row in listed] == sorted(row.name for row in made)
-    assert all(database.drop(row.number) for row in listed)
-    with database.connections.use() as connection:
-        assert connection.column(relations)[0] == before
-        for table in ("collections", "heads", "commits", "dropped"):
-            assert connection.column(f"SELECT count(*) FROM {table}") == [0], table
-
-
 # Items
-
-
-def test_items_are_read_by_id_by_key_and_in_order(
-    database: Database, number: int, committer: Committer
-) -> None:
-    committer.commit(put_of("a", "b\0", "ü"))
-    committer.commit(put_of("a", payload=b"{}"))
-    committer.commit(PreparedChoice(ids=["ü", "none"]))
-    b, a = Row(2, "b\0", b"1 b\0", None), Row(4, "a", b"0 a", b"{}", 2)
-    assert database.fetch(number, ["a"]) == {"a": a}
-    assert database.fetch(number, ["a", "none", "b\0", "ü"]) == {"a": a, "b\0": b}
-    assert database.rows_by_key(number, [4, 3, 2, 1]) == [b, a]
-    assert database.page(number, after=0, limit=1, with_vector=True) == [b]
-    shown = database.page(number, after=2, limit=9, with_vector=False)
-    assert shown == [Row(4, "a", b"", b"{}", 2)]
-    assert [*database.read_all(number, 1)] == [[b], [a]]
-    assert database.count(number) == 2
-    assert database.last_moment(number).key == committer.last.key == 5
 
 
 def test_a_table_that_an_older_program_made_has_the_same_items(
@@ -374,42 +339,11 @@ def test_abandoned_rows_leave_the_connection_to_who_has_it_next(
 # Names of coordinates
 
 
-def test_a_reserved_name_is_listed_once_an_item_with_it_is_stored(
-    database: Database, number: int, committer: Committer
+def test_new_names_get_coordinates_above_all_that_have_names(
+    database: Database, number: int
 ) -> None:
-    names = database.reserve_names(number, ["y", "x\0", "y"])
-    assert names == {"y": 0, "x\0": 1}
-    assert database.reserve_names(number, ["z", "y"]) == {"z": 2, "y": 0}
-    assert database.names(number) == database.find_names(number, "", 9) == []
-    committer.commit(put_of("a", names=[*names.values()]))
-    assert database.names(number) == [(0, "y"), (1, "x\0")]
-    with pytest.raises(ix.ItemExists):
-        committer.commit(put_of("a", mode="insert", names=[2]))
-    assert len(database.names(number)) == 2
-    with pytest.raises(ix.CollectionNotFound):
-        database.reserve_names(number + 1, ["x"])
-
-
-def test_new_names_get_coordinates_above_all_that_items_use(
-    database: Database, number: int, committer: Committer
-) -> None:
-    committer.commit(put_of("a", coordinates=500))
-    assert database.reserve_names(number, ["x"]) == {"x": 500}
-    committer.commit(put_of("a", coordinates=200))
-    assert database.reserve_names(number, ["y"]) == {"y": 501}
     database.replace_names(number, [(7, "a"), (900, "b")])
-    assert database.names(number) == [(7, "a"), (900, "b")]
     assert database.reserve_names(number, ["c", "b"]) == {"c": 901, "b": 900}
-
-
-def test_no_name_is_reserved_where_coordinates_are_used_up(
-    database: Database, number: int, committer: Committer
-) -> None:
-    committer.commit(put_of("a", coordinates=ix.MAX_DIM))
-    with pytest.raises(ix.InvalidVector) as caught:
-        database.reserve_names(number, ["x", "y"])
-    assert caught.value.loc == (1,)
-    assert database.reserve_names(number, ["x"]) == {"x": ix.MAX_DIM}
 
 
 def test_a_name_that_is_not_what_was_written_is_refused(database: Database, number: int) -> None:

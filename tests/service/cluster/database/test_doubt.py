@@ -60,7 +60,6 @@ class CutProxy:
             await self._stopping.wait()
 
     def close(self) -> None:
-        """Take no more connections."""
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
 
@@ -99,7 +98,6 @@ def proxy() -> Iterator[CutProxy]:
 
 @pytest.fixture
 def far(database_url: str, proxy: CutProxy) -> Iterator[Database]:
-    """Return the database behind the proxy."""
     through = database_url.replace(f":{postgres().port}/", f":{proxy.port}/")
     with closing(Database.open(through, buckets=4, seconds=5)) as database:
         yield database

@@ -30,40 +30,6 @@ WRITES = 60
 WRITERS = 4
 
 
-def test_an_upsert_counts_new_items_and_replaced_ones(
-    database: Database, number: int, committer: Committer
-) -> None:
-    assert committer.commit(put_of("a", "b")) == ix.WriteResult(2, 0)
-    assert committer.commit(put_of("b", "c")) == ix.WriteResult(1, 1)
-    assert database.count(number) == 3
-    assert committer.last.key == database.last_moment(number).key == 4
-    assert committer.commit(put_of("d", "b", "d")) == ix.WriteResult(1, 1)
-    assert database.fetch(number, ["d"])["d"].vector == b"2 d", "of two the last"
-
-
-def test_an_insert_refuses_an_id_that_exists(
-    database: Database, number: int, committer: Committer
-) -> None:
-    committer.commit(put_of("a"))
-    for places in ((0, 1), (10, 20)):
-        with pytest.raises(ix.ItemExists) as caught:
-            committer.commit(put_of("new", "a", mode="insert", places=places))
-        assert (caught.value.item_id, caught.value.row) == ("a", places[1])
-    assert {*contents(database, number)} == {"a"}
-    assert database.last_moment(number).key == 1
-
-
-def test_payloads_are_kept_where_asked_for(
-    database: Database, number: int, committer: Committer
-) -> None:
-    committer.commit(put_of("a", "b", payload=b"{}"))
-    committer.commit(put_of("a", "new", keeps_payloads=True))
-    committer.commit(put_of("b"))
-    found = contents(database, number)
-    payloads = {item_id: row.payload for item_id, row in found.items()}
-    assert payloads == {"a": b"{}", "b": None, "new": None}
-
-
 @pytest.mark.parametrize("count", [1, 255, 256, 3000])
 def test_rows_are_stored_alike_however_many_they_are(
     database: Database, number: int, committer: Committer, count: int
@@ -136,7 +102,7 @@ def commits(database: Database) -> int:
 def test_writes_of_a_group_succeed_and_fail_by_themselves(
     database: Database, number: int, committer: Committer
 ) -> None:
-    committer.commit(put_of("old", payload=b"{}"))
+    committer.commit(put_of("old", "plain", payload=b"{}"))
     writes: list[PreparedWrite] = [
         PreparedChoice(ids=["nothing"]),
         put_of("a", "b", payload=b"[]"),
@@ -145,18 +111,19 @@ def test_writes_of_a_group_succeed_and_fail_by_themselves(
         PreparedChoice(ids=["b", "old", "b"]),
         put_of("b", keeps_payloads=True),
         put_of("old", mode="insert", keeps_payloads=True),
+        put_of("plain"),
     ]
     results = together(committer, *(partial(committer.commit, each) for each in writes))
     assert isinstance(results.pop(2), ix.ItemExists)
     one, two, both = ix.WriteResult(1, 0), ix.WriteResult(2, 0), ix.WriteResult(0, 2)
-    assert results == [0, two, both, 2, one, one]
+    assert results == [0, two, both, 2, one, one, ix.WriteResult(0, 1)]
     assert commits(database) <= 3  # the first, the leader's, and all others'
     found = contents(database, number)
     payloads = {each: row.payload for each, row in found.items()}
-    assert payloads == {"a": b"[]", "b": None, "old": None}
+    assert payloads == {"a": b"[]", "b": None, "old": None, "plain": None}
     keys = [row.key for row in found.values()]
     assert keys == sorted(keys)
-    assert database.count(number) == 3
+    assert database.count(number) == 4
 
 
 def test_an_item_that_a_group_deletes_leaves_its_number_and_its_key(
@@ -258,23 +225,6 @@ def test_a_router_that_falls_silent_does_not_keep_the_lock_of_a_collection(
 
 
 # Items without ids
-
-
-def test_items_without_ids_get_the_next_numbers(
-    database: Database, number: int, committer: Committer
-) -> None:
-    assert committer.commit(put_of(None, None)) == ix.WriteResult(2, 0, ("0", "1"))
-    assert committer.commit(put_of("a", "7")) == ix.WriteResult(2, 0)
-    assert committer.commit(put_of(None, "a", None, "30")) == ix.WriteResult(3, 1, ("31", "32"))
-    assert committer.commit(PreparedChoice(ids=["32", "31"])) == 2
-    with pytest.raises(ix.ItemExists):
-        committer.commit(put_of(None, "a", mode="insert"))
-    result = committer.commit(put_of(None, mode="insert"))
-    assert result.ids is not None
-    assert int(result.ids[0]) >= 33
-    assert database.count(number) == len(contents(database, number)) == 6
-    many = committer.commit(put_of(*[None] * 300))
-    assert (many.inserted, many.updated) == (300, 0)
 
 
 def test_many_routers_append_at_once(database_url: str, database: Database, number: int) -> None:

@@ -68,7 +68,6 @@ def item(item_id: str, version: int, kind: str) -> dict[str, Any]:
 
 
 def query(kind: str, **more: object) -> dict[str, Any]:
-    """Return a query that finds all items of a kind."""
     only = {"must": {"key": "kind", "match": {"value": kind}}}
     return {"vector": [1] * DIM, "limit": 100, "recall": 1, "filter": only, **more}
 
@@ -121,7 +120,6 @@ class Things:
         return noted_of(self._execute(NOTED))
 
     def rows(self) -> list[Row]:
-        """Return all items as the database has them."""
         database: Database = self.cluster.database
         return database.page(self.number, after=0, limit=1 << 20, with_vector=True)
 

@@ -39,7 +39,6 @@ class MachineNodes(RayCluster):
             return super().start_node(name, words, options)
 
     def machine_of(self, replica: Replica) -> Machine:
-        """Return the machine of a replica."""
         host = replica.address.rpartition(":")[0]
         [found] = [each for each in self._network.machines.values() if each.address == host]
         return found
@@ -64,7 +63,6 @@ class RayMachineCluster(MachineCluster):
         self._start_routers()
 
     def up(self) -> None:
-        """Place what is missing."""
         with self.network.machines[HEAD].entered():
             self.ray.up()
 
@@ -90,7 +88,6 @@ class RayMachineCluster(MachineCluster):
 
 @pytest.fixture(scope="module")
 def things() -> Iterator[Things]:
-    """Return the collection of a cluster of two nodes."""
     if (reason := unavailable()) is not None:
         pytest.skip(reason)
     cluster = RayMachineCluster()

@@ -25,7 +25,6 @@ from tests.support.waiting import wait_until
 
 
 def nodes_of(cluster: RayCluster, replicas: Collection[Replica]) -> set[int]:
-    """Return the nodes of some replicas."""
     return {cluster.node_of(process_of(each)).pid for each in replicas}
 
 

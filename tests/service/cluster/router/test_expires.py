@@ -41,7 +41,6 @@ def clock() -> Clock:
 
 
 def set_clock(client: Client, clock: Clock) -> None:
-    """Have a router go by a clock."""
     client.app.state.service.collection("things").database.clock = clock
 
 
@@ -186,7 +185,6 @@ def test_snapshots_have_the_times(serve: Serve, clock: Clock) -> None:
 
 @pytest.fixture
 def routers(database_url: str, tmp_path: Path) -> Iterator[list[Client]]:
-    """Return clients of two routers of one cluster."""
     with (
         http_shards(database_url, tmp_path / "shards", 2, 2),
         router(database_url, tmp_path / "one", 2, 2) as one,

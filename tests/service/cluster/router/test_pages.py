@@ -28,13 +28,11 @@ class Both:
         self.committer = committer
 
     def paint(self, item_id: str, colour: str) -> None:
-        """Change an item by the other router."""
         payload = f'{{"colour": "{colour}"}}'.encode()
         change = ix.PayloadChange(payload, merge=False)
         assert self.committer.commit(PreparedChoice(change=change, ids=[item_id])) == 1
 
     def delete(self, item_id: str) -> None:
-        """Delete an item by the other router."""
         assert self.committer.commit(PreparedChoice(ids=[item_id])) == 1
 
     def list(self, **asked: Json) -> Json:

@@ -75,7 +75,6 @@ def shards_of(*shards: Sequence[Told], seconds: float = SECONDS) -> ShardSet:
 
 
 async def asked(*shards: Sequence[Told], seconds: float = SECONDS) -> list[dict[str, Any]]:
-    """Return what the shards answer."""
     found = await shards_of(*shards, seconds=seconds).ask(Message({"method": "status"}))
     return [answer.head for answer in found]
 

@@ -151,7 +151,6 @@ def test_changes_that_came_since_the_last_poll_are_not_behind(
 
 
 def variables(url: str) -> dict[str, str]:
-    """Return the settings of a shard."""
     found = {"GCWS_DATABASE_URL": url, "GCWS_CLUSTER_KEY": KEY, "GCWS_BUCKETS": "4"}
     return found | {"GCWS_THREADS": "1"}
 

@@ -163,7 +163,6 @@ def test_changes_lead_from_one_position_to_the_next(written: Written) -> None:
 
 
 def commit_together(committer: Committer, writes: Sequence[Any]) -> None:
-    """Commit writes as one group."""
     leads: list[Callable[[], None]] = []
     for write in writes:
         committer.submit([write].pop, [].append, lambda lead, _: leads.append(lead))

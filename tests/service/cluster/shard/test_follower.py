@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.committer import Committer, PreparedChoice, PreparedPut
-from gcws_search.service.cluster.contract import Behind, FormerPrimary, bucket_of
+from gcws_search.service.cluster.contract import Behind, FormerPrimary
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.follower import HostOptions
 from gcws_search.service.cluster.host import ShardHost
@@ -44,21 +44,6 @@ SMALL_CHUNKS = HostOptions(poll_seconds=0.05, chunk_rows=3, check_seconds=0.1)
 
 def ids(number: int) -> list[str]:
     return [f"i{place}" for place in range(number)]
-
-
-@pytest.mark.parametrize("number", range(1, ALL + 1))
-def test_shards_have_the_items_of_their_buckets_under_the_keys_of_the_database(
-    written: Written, start: Start, number: int
-) -> None:
-    written.put_some(ids(40))
-    with start(number) as hosts:
-        check_followed(hosts, written)
-        for shard, host in enumerate(hosts):
-            assert {bucket_of(row.id, BUCKETS) % number for row in held(host, written)} == {shard}
-        written.put_some(ids(20))  # updates
-        written.delete(ids(30)[10:])
-        written.put_some(["i12", "new"])
-        check_followed(hosts, written)
 
 
 # Interruptions
