@@ -37,7 +37,6 @@ shared: Final[dict[str, Json]] = {}
 
 
 def find(row: int) -> str:
-    """Return the id of the first hit of a row."""
     return str(shared["items"].query(shared["vectors"][row], limit=1).ids[0])
 
 

@@ -18,7 +18,6 @@ TEXTS = {"007": ROWS[0]["body"], "8": ROWS[1]["body"], "9": ROWS[2]["body"]}
 
 
 def write(folder: Path, kind: str) -> Path:
-    """Write the rows to a file of a format."""
     path = folder / f"teas.{kind}"
     frame = pd.DataFrame(ROWS)
     if kind == "jsonl":

@@ -19,7 +19,6 @@ class Lost(AssertionError):
 
 
 def expect(holds: object, *told: object) -> None:
-    """Raise Lost unless something holds."""
     if not holds:
         raise Lost(*told)
 
@@ -31,7 +30,6 @@ def _answer(asking: Asking, method: str, path: str, document: Any = None) -> Any
 
 
 def held(asking: Asking, collection: str) -> dict[str, Item]:
-    """Return all items of a collection."""
     path, cursor = f"/v1/collections/{collection}/items", ""
     found: dict[str, Item] = {}
     while True:

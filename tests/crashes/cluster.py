@@ -103,7 +103,6 @@ class ClusterTrial:
         self.things = Things(self)
 
     def stop(self) -> None:
-        """End all processes."""
         while self._closing:
             self._closing.pop()()
 

@@ -94,7 +94,6 @@ class Running:
         self.pid = self._process.pid or 0
 
     def stop(self) -> None:
-        """Order it to stop."""
         self._process.terminate()
 
     def ended(self, seconds: float = 0.0) -> bool:

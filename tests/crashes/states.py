@@ -100,7 +100,6 @@ class Changes:
         self._kinds, self._weights = list(kinds), list(kinds.values())
 
     def draw(self, state: State) -> Request:
-        """Return the next change."""
         if self._own not in state.items:
             return self._recreate(state, self._own)
         [kind] = self._random.choices(self._kinds, self._weights)

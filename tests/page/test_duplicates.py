@@ -30,7 +30,6 @@ WORDS: Final = ("one", "two", "three", "four", "five", "six")
 
 
 def gmm(a: list[float], b: list[float]) -> float:
-    """Return the similarity, by its definition."""
     pairs = list(zip(a, b, strict=True))
     shared = sum(min(abs(x), abs(y)) for x, y in pairs if x * y > 0)
     return shared / (sum(abs(x) + abs(y) for x, y in pairs) - shared)
@@ -50,7 +49,6 @@ def groups_at(threshold: float) -> list[set[str]]:
 
 
 def names_of(url: str, name: str) -> dict[int, str]:
-    """Return the names of coordinates."""
     names = httpx.get(f"{url}/v1/collections/{name}/names?limit=100").json()["names"]
     return {each["index"]: each["name"] for each in names}
 
@@ -72,7 +70,6 @@ def stored(url: str, name: str) -> dict[str, str]:
 
 
 def shown_groups(page: Page) -> list[set[str]]:
-    """Return the ids of each group that is shown."""
     return [
         set(group.locator(".members .foot bdi").all_inner_texts())
         for group in page.locator("section.group").all()

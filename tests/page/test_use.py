@@ -61,13 +61,11 @@ TYPE_AT_ONCE = """new MutationObserver((_, observer) => {
 
 
 def scores(page: Page) -> list[float]:
-    """Return the scores that hits show."""
     shown = page.locator(".tiles .hit:not(.missed) .foot strong").all_inner_texts()
     return [float(text) for text in shown]
 
 
 def asked(url: str, name: str, **body: Json) -> list[Json]:
-    """Return the service's own hits."""
     with httpx.Client(base_url=url, timeout=60) as client:
         hits: list[Json] = client.post(f"/v1/collections/{name}/query", json=body).json()["hits"]
         return hits

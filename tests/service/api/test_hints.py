@@ -31,17 +31,14 @@ def filled(client: Client) -> Client:
 
 
 def match(key: str, value: Json) -> Json:
-    """Return a condition."""
     return {"key": key, "match": {"value": value}}
 
 
 def key(name: str, meant: str = "") -> str:
-    """Return the hint on a key."""
     return f"no item has the key '{name}'" + (f"; did you mean '{meant}'?" if meant else "")
 
 
 def value(word: str, name: str, meant: str = "") -> str:
-    """Return the hint on a value."""
     return f"no item has {word} under '{name}'" + (f"; did you mean {meant}?" if meant else "")
 
 

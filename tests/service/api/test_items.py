@@ -67,7 +67,6 @@ def test_limits_on_items_and_payloads_hold(serve: Serve) -> None:
 
 
 def paged(client: Client, **params: Json) -> list[str]:
-    """Return the ids of all pages."""
     seen: list[str] = []
     cursor: Json = {}
     while cursor is not None:

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -54,7 +53,6 @@ def named(client: Client, query: str = "") -> dict[str, int]:
 
 
 def similarity(u: dict[str, float], v: dict[str, float]) -> float:
-    """Return the similarity of two vectors by name."""
     return gmm([u.get(name, 0) for name in {*u, *v}], [v.get(name, 0) for name in {*u, *v}])
 
 
@@ -269,29 +267,17 @@ def test_names_outlive_the_process_and_are_in_snapshots(serve: Serve) -> None:
     assert named(client) == {"acid": 0, "ester": 1, "ketone": 2, "amide": 3}
 
 
-def test_clients_that_bring_one_new_name_at_once_share_its_coordinate(tmp_path: Path) -> None:
-    words = [f"word {number % 40}" for number in range(160)]
-    with (
-        listening(tmp_path) as port,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
-    ):
-        client.delete(URL)
-        assert client.put(URL, json={"dim": None}).status_code == 201
-
-        def store(number: int) -> int:
-            item = {"id": str(number), "vector": {"names": [words[number], "all"]}}
-            return client.put(f"{URL}/items", json={"items": [item]}).status_code
-
-        with ThreadPoolExecutor(16) as pool:
-            assert {*pool.map(store, range(160))} == {200}
-        names = client.get(f"{URL}/names?limit=100").json()
-        assert names["count"] == 41 == len({one["index"] for one in names["names"]})
-        for number in (0, 39, 100):
-            query = {"vector": {"names": [words[number], "all"]}, "limit": 9, "min_score": 0.9}
-            found = client.post(f"{URL}/query", json=query).json()["hits"]
-            assert {hit["id"] for hit in found} == {
-                str(other) for other in range(160) if words[other] == words[number]
-            }
+def test_clients_that_bring_one_new_name_at_once_share_its_coordinate(serve: Serve) -> None:
+    client = opened(serve)
+    vectors = [{"names": [f"word {number % 40}", "all"]} for number in range(160)]
+    items = ({"id": str(number), "vector": vector} for number, vector in enumerate(vectors))
+    answers = client.at_once("PUT", [(f"{URL}/items", {"items": [item]}) for item in items])
+    assert {answer.status_code for answer in answers} == {200}
+    assert sorted(named(client, "?limit=100").values()) == [*range(41)]
+    for vector in vectors[:40:13]:
+        found = hits(client, vector, limit=9, min_score=0.9)
+        assert {vectors[int(hit["id"])]["names"][0] for hit in found} == {vector["names"][0]}
+        assert len(found) == 4
 
 
 # Wherever a vector is taken

@@ -134,7 +134,6 @@ def test_examples_can_be_sent_as_they_are(client: Client) -> None:
 
 
 def _check_answer(method: str, path: str, status: int, text: str) -> None:
-    """Check an answer against the schema that the page gives."""
     contents = PAGE["paths"][path][method]["responses"][str(status)]["content"]
     kind, content = next(iter(contents.items()))
     lines = text.splitlines() if kind == "application/x-ndjson" else [text]

@@ -11,7 +11,6 @@ ITEMS = f"{URL}/items"
 
 @pytest.fixture
 def things(empty: Client) -> Client:
-    """Return a client of a collection of three items."""
     for number, item_id in enumerate(["a", "b/c", "c"]):
         payload = {"n": number, "even": not number % 2}
         put(empty, {"id": item_id, "vector": [number + 1, -1, 0, 0], "payload": payload})

@@ -46,7 +46,6 @@ def put_all(client: Client) -> None:
 
 @pytest.fixture
 def texts(client: Client) -> Client:
-    """Return a client of a collection of four texts."""
     put_all(client)
     return client
 

@@ -79,7 +79,6 @@ def running(folder: Path, workers: int = 2) -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """Return a service with an empty collection."""
     with running(tmp_path_factory.mktemp("service")) as found:
         found.wait_until_ready()
         with found.client() as client:
@@ -135,7 +134,6 @@ class Writing:
 
 
 def require_all(service: Service, acknowledged: list[int]) -> None:
-    """Check that every acknowledged item is there."""
     assert acknowledged
     with service.client() as client:
         for number in acknowledged:

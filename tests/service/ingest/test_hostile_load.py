@@ -91,7 +91,6 @@ def ask_as_others(port: int, *, writing: bool) -> None:
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Return the port of a server with a few items."""
     with listening(tmp_path_factory.mktemp("data"), max_loads=CLIENTS) as found:
         url = f"http://127.0.0.1:{found}{URL}/items"
         assert httpx.put(url, json={"items": ITEMS}, timeout=60).status_code == 200

@@ -101,7 +101,6 @@ def test_a_long_npy_in_fortran_order_is_refused_with_what_makes_it_shorter(serve
 
 
 def payloads(client: Client) -> dict[str, Json]:
-    """Return the payload of every item."""
     items = client.get(f"{PLANTS}/items").json()["items"]
     return {item["id"]: item["payload"] for item in items}
 

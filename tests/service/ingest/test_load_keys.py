@@ -287,7 +287,6 @@ def test_a_snapshot_has_the_keys_of_its_moment(
 
 
 def unnamed(kind: str, array: Json) -> bytes:
-    """Return vectors without ids in a format."""
     if kind == "npy":
         return npy(array)
     if kind == "ndjson":

@@ -20,7 +20,6 @@ PROFILES: Final = {"cluster", "standby"}
 
 
 def read_compose() -> dict[str, Any]:
-    """Return the compose file, its variables not filled in."""
     document = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
     assert isinstance(document, dict)
     return document
@@ -61,7 +60,6 @@ class Rehearsal:
         return lines
 
     def secret(self, name: str) -> Path:
-        """Return where a secret is."""
         return self.folder / "secrets" / name
 
     def command(self, name: str) -> list[str]:

@@ -63,7 +63,6 @@ def take(page: Page) -> bytes:
 
 
 def main() -> None:
-    """Take all pictures."""
     FOLDER.mkdir(exist_ok=True)
     executable = os.environ["GCWS_CHROMIUM"]
     with tempfile.TemporaryDirectory() as folder, listening(Path(folder)) as port:

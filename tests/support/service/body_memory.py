@@ -163,7 +163,6 @@ def different_words(count: int) -> str:
 
 
 def items() -> dict[str, str]:
-    """Return items as JSON."""
     numbers, words = long_list("1", 4000), different_words(800)
     return {
         "items": '{"id":1,"vector":[1,2]}',

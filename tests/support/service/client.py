@@ -163,7 +163,6 @@ def fill(client: Client, name: str = "plants", **config: Json) -> None:
 
 
 def count(client: Client, name: str = "plants") -> int:
-    """Return a collection's exact item count."""
     items: int = client.get(f"/v1/collections/{name}").json()["items"]
     return items
 

@@ -61,7 +61,6 @@ class Program:
         wait_until(is_ready, self.said, seconds=START_SECONDS)
 
     def metrics(self) -> dict[str, float]:
-        """Return the lines of its metrics."""
         text = httpx.get(f"{self.url}/metrics", timeout=60).text
         lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, _, value in lines}
