@@ -7,7 +7,6 @@ import logging
 import re
 import socket
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -34,6 +33,7 @@ from gcws_search.service.server import (
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Json, Serve, assert_problem, fill
 from tests.support.service.live_server import URL, listening, serving
+from tests.support.waiting import wait_until
 
 HEAD: Final = b"PUT /v1/collections/plants/items HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -258,10 +258,7 @@ def test_an_answer_that_is_not_taken_ends_the_connection(tmp_path: Path) -> None
             connection.sendall(b"GET /v1/collections/plants/items HTTP/1.1\r\nHost: x\r\n\r\n")
             assert connection.recv(100).startswith(b"HTTP/1.1 200")
             assert serves(port)
-            deadline = time.monotonic() + 60
-            while seen[0].server_state.connections:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_until(lambda: not seen[0].server_state.connections)
             assert len(ended(connection)) < 20_000_000
         assert serves(port)
 

@@ -81,6 +81,21 @@ def test_a_query_is_answered_whatever_comes_with_it(
     assert {each.content for each in among[1::2] if status == 200} <= {alone.content}
 
 
+def test_each_shard_is_asked_for_what_the_query_asks(
+    client: ClusterClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, sent = {"recall": 0.55, "guarantee": "proven", "min_score": 0.2}, list[Json]()
+
+    async def note(_: ThreadReplica, head: Json) -> None:
+        if head["method"] == "search":
+            sent.append({name: head["params"][name] for name in asked})
+
+    before_each_message(monkeypatch, note)
+    [answer] = ask(client, [{"vector": [1, 7, 2, 2], "limit": 5, **asked}])
+    assert answer.status_code == 200, answer.text
+    assert sent == [asked] * len(client.shards.replicas)
+
+
 def test_each_query_is_counted_once_whatever_it_was_sent_with(client: ClusterClient) -> None:
     def count() -> float:
         lines = client.get("/metrics").text.splitlines()
