@@ -1,5 +1,6 @@
 """Pages of a filter, and items that a text finds, which another router changes meanwhile."""
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -80,6 +81,13 @@ def test_pages_of_a_filter_leave_out_what_another_router_deleted_or_changed(both
     both.paint("a", "blue")
     both.delete("d")
     assert both.red() == {"b": 1, "c": 1}
+
+
+def test_items_that_a_filter_changes_keep_their_order(both: Both) -> None:
+    change = {"filter": json.loads(RED), "payload": {"is_seen": True}}
+    answer = both.client.request("PATCH", f"{URL}/items", json=change)
+    assert answer.json() == {"updated": 4}, answer.text
+    assert [*both.red()] == [*"abcd"]
 
 
 @pytest.mark.parametrize("text", ["a", "red"])

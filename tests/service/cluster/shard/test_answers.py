@@ -12,6 +12,7 @@ import pytest
 from gcws_search import index as ix
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.host import ShardHost
+from gcws_search.service.cluster.operations import decode_keys
 from gcws_search.service.errors import AnswerTooLarge
 from gcws_search.service.messages import Malformed, encode_vectors
 from tests.support.service.shards import DIM, SECONDS, Start, Written, ask, follow
@@ -71,6 +72,15 @@ def test_too_long_an_answer_is_refused(host: ShardHost, written: Written) -> Non
     with pytest.raises(AnswerTooLarge):
         search(max_bytes=100)
     search(max_bytes=100_000)
+
+
+def test_a_sample_is_what_its_seed_draws(host: ShardHost, written: Written) -> None:
+    def drawn(count: int, seed: int) -> list[int]:
+        return decode_keys(ask(host, "rows", written.number, sample=count, seed=seed))
+
+    assert drawn(10, 3) == drawn(10, 3) != drawn(10, 4)
+    assert len({*drawn(10, 3)}) == 10
+    assert drawn(10 * COUNT, 3) == [row.key for row in written.rows()]
 
 
 def test_a_shard_says_what_it_has_and_what_it_does_not(host: ShardHost, written: Written) -> None:
