@@ -32,7 +32,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 from starlette.routing import Match
 from starlette.types import Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from gcws_search import index as ix
 from gcws_search.service import models, problems
@@ -370,17 +370,6 @@ def break_off(scope: Scope) -> None:
             cycle.transport.abort()
 
 
-class _Packet(list[bytes]):
-    """Replaces a transport: collects what is written, to be sent at once."""
-
-    write = list.append
-    is_closed = False
-
-    def close(self) -> None:
-        """Record that the connection is to be closed afterwards."""
-        self.is_closed = True
-
-
 class JsonResponse(Response):
     """A value as a JSON answer with a precomputed head."""
 
@@ -391,20 +380,25 @@ class JsonResponse(Response):
         self.raw_headers = [(b"content-length", b"%d" % len(self.body)), (b"content-type", _JSON)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send head and body as one packet: two would wake the client twice."""
-        cycle = scope[CYCLE]() if CYCLE in scope else None
-        if cycle is None or not cycle.keep_alive:
+        """Send head and body as one packet: two would wake the client twice.
+
+        For a connection that stays open this does at once what the server does with the two.
+        """
+        cycle: RequestResponseCycle | None = scope[CYCLE]() if CYCLE in scope else None
+        is_usual = cycle is not None and cycle.keep_alive and not cycle.flow.write_paused
+        if cycle is None or not is_usual or cycle.scope["method"] == "HEAD":
             await super().__call__(scope, receive, send)
             return
-        transport, cycle.transport = cycle.transport, (packet := _Packet())
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            cycle.transport = transport
-        if packet:  # nothing is written if the client has disconnected
-            transport.write(b"".join(packet))
-        if packet.is_closed:
-            transport.close()
+        if cycle.disconnected:
+            return
+        head = [STATUS_LINE[self.status_code]]
+        for name, value in (*cycle.default_headers, *self.raw_headers):
+            head += name, b": ", value, b"\r\n"
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        cycle.transport.write(b"".join((*head, b"\r\n", self.body)))
+        cycle.message_event.set()
+        cycle.on_response()
 
 
 class AnyTextConvertor(PathConvertor):

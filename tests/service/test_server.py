@@ -10,7 +10,6 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Final
 
 import httpx
@@ -21,9 +20,7 @@ from starlette.types import Message
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gcws_search import index as ix
-from gcws_search.service.http import JsonResponse
 from gcws_search.service.server import (
-    CYCLE,
     HttpServer,
     JsonLines,
     StartingApplication,
@@ -225,21 +222,6 @@ def test_a_json_answer_is_one_packet_and_a_connection_ends_behind_its_last(tmp_p
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
         connection.sendall(asked + b"Connection: close\r\n\r\n")
         assert ended(connection).endswith(body)
-
-
-def test_a_server_that_stops_meanwhile_closes_behind_the_packet() -> None:
-    written: list[object] = []
-    transport = SimpleNamespace(write=written.append, close=lambda: written.append("closed"))
-    cycle = SimpleNamespace(keep_alive=True, transport=transport)
-
-    async def send(message: Message) -> None:
-        cycle.transport.write(message.get("body", b"head "))
-        if "body" in message:
-            cycle.transport.close()
-
-    scope = {"type": "http", CYCLE: lambda: cycle}
-    asyncio.run(JsonResponse([1])(scope, lambda: asyncio.sleep(0, {}), send))
-    assert written == [b"head [1]", "closed"]
 
 
 def test_an_answer_that_is_not_taken_ends_the_connection(tmp_path: Path) -> None:
