@@ -202,18 +202,3 @@ def _no_descriptor_is_free() -> bool:
         for each in opened:
             os.close(each)
     return False
-
-
-@contextmanager
-def transaction(writer: sqlite3.Connection, name: str, path: Path) -> Iterator[None]:
-    """Commit all changes of a block in one transaction, or none; errors as `sql_errors`."""
-    try:
-        writer.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            writer.execute("COMMIT")
-        finally:
-            if writer.in_transaction:
-                writer.execute("ROLLBACK")
-    except sqlite3.Error as error:
-        raise sql_error(error, name, path) from error

@@ -44,7 +44,6 @@ from gcws_search.index.storage.connection import (
     sql_errors,
     storage_error,
     storage_errors,
-    transaction,
 )
 from gcws_search.index.storage.data_directory import bytes_of
 from gcws_search.index.storage.opened_files import (
@@ -258,8 +257,19 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Commit all changes of a block in one transaction, or none."""
-        with self._committing(), transaction(self.connection, self.name, self.path):
+        with self._committing(), self._begun():
             yield
+
+    @contextmanager
+    def _begun(self) -> Iterator[None]:
+        """Begin a transaction; commit it after the block, or roll it back."""
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.connection.execute("COMMIT")
+        finally:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
 
     @contextmanager
     def _committing(self) -> Iterator[None]:
@@ -341,7 +351,7 @@ class Store:
             return False
 
     def _overwrite_doubtful(self) -> None:
-        with transaction(self.connection, self.name, self.path):
+        with sql_errors(self.name, self.path), self._begun():
             for statement in schema.CHANGE_NOTHING:
                 self.connection.execute(statement)
         self._in_doubt = False

@@ -10,7 +10,6 @@ import pytest
 from sqlite_utils import Database
 
 from gcws_search import index as ix
-from gcws_search.index.storage.connection import connect, transaction
 from gcws_search.index.storage.data_directory import DataDirectory, bytes_of
 from gcws_search.index.storage.opened_files import note_of, read_note, write_note
 from gcws_search.index.storage.schema import (
@@ -135,26 +134,21 @@ def test_a_failed_write_leaves_nothing_behind(store: Store) -> None:
 
 @pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt(), sqlite3.OperationalError()])
 def test_a_transaction_that_is_left_by_an_error_takes_everything_back(
-    tmp_path: Path, error: BaseException
+    store: Store, error: BaseException
 ) -> None:
-    path = tmp_path / "numbers.sqlite"
-    path.touch()
-    with closing(connect(path)) as connection:
-        connection.execute("CREATE TABLE numbers (number)")
+    @contextmanager
+    def broken_off() -> Iterator[None]:
+        yield
+        raise error
 
-        def broken_off() -> None:
-            with transaction(connection, "things", path):
-                connection.execute("INSERT INTO numbers VALUES (1)")
-                raise error
-
-        expected = ix.DamagedFile if isinstance(error, sqlite3.Error) else type(error)
-        with pytest.raises(expected):
-            broken_off()
-        assert not connection.in_transaction
-        assert connection.execute("SELECT count(*) FROM numbers").fetchone() == (0,)
-        with transaction(connection, "things", path):
-            connection.execute("INSERT INTO numbers VALUES (2)")
-        assert connection.execute("SELECT number FROM numbers").fetchall() == [(2,)]
+    put(store, ["a"])
+    expected = ix.DamagedFile if isinstance(error, sqlite3.Error) else type(error)
+    with pytest.raises(expected):
+        store.write([Change([], rows(["b", "c"]))], broken_off)
+    assert not store.connection.in_transaction
+    assert keys_and_ids(store) == [(1, "a")]
+    put(store, ["d"])
+    assert keys_and_ids(store) == [(1, "a"), (2, "d")]
 
 
 def test_rows_are_fetched_by_id(store: Store) -> None:
