@@ -8,7 +8,8 @@ than the rest of the counting.
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, repeat
+from operator import add
 from typing import Any, Final, TypeAlias
 
 from prometheus_client import (
@@ -132,9 +133,8 @@ class Metrics(Collector):
         """Count queries."""
         with self._searching:
             for method, *numbers in totals:
-                work = self._work.setdefault(method, [0] * len(_WORK))
-                for place, number in enumerate(numbers):
-                    work[place] += number
+                work = self._work.get(method, repeat(0))
+                self._work[method] = [*map(add, work, numbers)]
 
     def count_load(self, rows: int) -> None:
         """Count rows committed by a load."""

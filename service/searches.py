@@ -416,13 +416,13 @@ def search_batch(
     """
     if len(queries) == 1:
         alone = search(collection, queries[0])
-        return [*alone], alone.totals()
+        return [*alone.rank(explain=queries[0].explain)], alone.totals()
     results: dict[int, ix.QueryResult] = {}
     costs: list[ix.Total] = []
     for numbers, together in group_queries(queries):
         with number_errors(numbers):
             some = search(collection, together)
-        results.update(zip(numbers, some, strict=True))
+        results.update(zip(numbers, some.rank(explain=together.explain), strict=True))
         costs += some.totals()
     return [results[number] for number in range(len(queries))], costs
 

@@ -258,20 +258,25 @@ class QueryResults:
         return len(self.found.sizes)
 
     def __iter__(self) -> Iterator[QueryResult]:
-        """Yield the hits of each query, ranked when they are read."""
+        return self.rank()
+
+    def rank(self, *, explain: bool = True) -> Iterator[QueryResult]:
+        """Yield the hits of each query, ranked when they are read; ``explain``: with their cost."""
         found = self.found
         numbers = range(len(found.sizes))
         if found.wider:
             return map(self.__getitem__, numbers)
         lines = found.rows.tolist(), found.scores.tolist()
-        return map(self._rank, numbers, found.sizes.tolist(), *lines)
+        return map(self._rank, numbers, found.sizes.tolist(), *lines, repeat(explain))
 
     def __getitem__(self, number: int) -> QueryResult:
         number = range(len(self))[number]  # also negative numbers; IndexError
         rows, scores = self.found.hits(number)
-        return self._rank(number, len(rows), rows.tolist(), scores.tolist())
+        return self._rank(number, len(rows), rows.tolist(), scores.tolist(), explain=True)
 
-    def _rank(self, number: int, size: int, rows: list[int], scores: list[float]) -> QueryResult:
+    def _rank(
+        self, number: int, size: int, rows: list[int], scores: list[float], explain: bool
+    ) -> QueryResult:
         """Return the first ``size`` rows as hits, equal scores by id, at most ``limit``."""
         view, limit = self.view, self.limit
         names = view.ids
@@ -287,7 +292,8 @@ class QueryResults:
             ids = [item_id for _, item_id, _ in ranked]
             rows = [row for _, _, row in ranked]
         payloads = [*map(view.payloads.__getitem__, rows)]
-        return QueryResult(ids, scores, payloads, self.found.explanation(number), rows, view)
+        cost = self.found.explanation(number) if explain else None
+        return QueryResult(ids, scores, payloads, cost, rows, view)
 
     def totals(self) -> list[Total]:
         """Return the sums over queries, by the method that answered them."""

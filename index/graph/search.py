@@ -156,7 +156,7 @@ class GraphSearch:
         key = (
             *(params.limit, params.recall, params.guarantee, self.allowance.shares),
             *(self.neighbours.drift.has_drifted, view.vectors.count, view.permitted_count, live),
-            *(tables.bands, len(self.segments(tables)), together),
+            *(tables.bands, len(tables.segments), together),
         )
         known = self._plans.get(key)
         if known is None:
@@ -297,7 +297,7 @@ class GraphSearch:
             _MAX_MISSED,
             min(_MAX_MISSED, _HIDDEN * (1.0 - beam.recall)),
         )
-        return SearchPlan(sizes, kernel)
+        return SearchPlan(sizes, kernel, self.band_keys.hashing(entry_tables))
 
     def _rows_a_side(self, extension: Extension) -> int:
         """Return the number of entry points on each side of a key in an extended search."""
@@ -409,7 +409,7 @@ class GraphSearch:
         For ``min_part`` and ``pieces`` see `Workers.split`.
         """
         m, n, limit = queries.count, view.vectors.count, params.limit
-        links, hashing = self.links, self.band_keys.hashing(plan.kernel.tables)
+        links, hashing = self.links, plan.hashing
         addresses = links.quantized.addresses, self.segments(tables)
         graph = Graph(*addresses, links.array.packed)
         visible = Visible(n, view.permitted, view.permitted_count, hidden)

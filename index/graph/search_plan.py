@@ -17,6 +17,7 @@ from gcws_search.index.graph.recall_curve import NO_EXTENSION, Extension
 from gcws_search.index.graph.scratch import ScratchSizes
 from gcws_search.index.kernels.graph.batch_search import Outcome, Plan as KernelPlan
 from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE
+from gcws_search.index.kernels.hashing.gcws_table import Hashing
 
 __all__ = ["STAGES", "TRIED", "Outcome", "SearchPlan", "SearchPolicy", "Skipped", "Stage"]
 
@@ -123,6 +124,7 @@ class SearchPlan:
 
     sizes: ScratchSizes  # of dense queries, and of sparse ones as long as the rows
     kernel: KernelPlan
+    hashing: Hashing | None  # how the kernel draws keys; None if they are drawn before
     row_nanoseconds: float = 0.0  # to score a row in this search
     place_nanoseconds: float = 0.0  # additional time for each row in the beam
     scan_nanoseconds: float = inf  # to scan for a query instead

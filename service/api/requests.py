@@ -9,7 +9,6 @@ import numpy as np
 from pydantic_core import from_json
 
 from gcws_search import index as ix
-from gcws_search.service.limits import require_count
 from gcws_search.service.models import (
     NamedBody,
     PointBody,
@@ -42,23 +41,9 @@ def vector(
     body: PointBody, collection: ix.StoredCollection, find: Find, limits: Settings, *loc: str | int
 ) -> ix.RawBatch:
     """Return one vector or text as a batch; the places of errors begin with ``loc``."""
-    if isinstance(body, np.ndarray):
-        return dense_vector(body, collection.space, limits, *loc)
     require_short_vector(body, limits, *loc)
     try:
         return ix.InputVectors(mixed=[point_of(body)]).check(collection.space, find)
-    except ix.InvalidVector as error:
-        raise error.at(*loc, skip=1) from None
-
-
-def dense_vector(
-    row: ix.AnyArray, space: ix.VectorSpace, limits: Settings, *loc: str | int
-) -> ix.RawBatch:
-    """Return the numbers of one vector as a batch; errors as in `vector`."""
-    if len(row) > limits.max_nonzeros:
-        require_count(len(row), limits, *loc)
-    try:
-        return space.from_dense(row.reshape(1, -1))
     except ix.InvalidVector as error:
         raise error.at(*loc, skip=1) from None
 
@@ -72,8 +57,6 @@ def vectors(
     *inner: str,
 ) -> ix.RawBatch:
     """Return vectors of any form as one batch; errors are at ``name``, the number, ``inner``."""
-    if len(raw) == 1:  # most writes: read in 20 µs instead of 23.5
-        return vector(raw[0], collection, find, limits, name, 0, *inner)
     rows: list[ix.AnyArray] = []
     for number, one in enumerate(raw):
         if not isinstance(one, np.ndarray) or len(one) > limits.max_nonzeros:

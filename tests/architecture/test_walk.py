@@ -36,11 +36,11 @@ class Walk(NamedTuple):
 BACKGROUND = {"audit", "checkpoint", "optimizer", "reclaimer"}
 """Threads that work for no request."""
 CEILINGS = {
-    "query": Walk(24, 80, 45),
-    "put": Walk(27, 146, 57),
-    "query beside new items": Walk(30, 118, 63),
+    "query": Walk(21, 76, 42),
+    "put": Walk(26, 146, 56),
+    "query beside new items": Walk(28, 115, 60),
 }
-"""They only go down. A quiet machine counts 24, 78, 44; 27, 145, 56; and 30, 117, 62. A busy one
+"""They only go down. A quiet machine counts 21, 74, 41; 26, 145, 55; and 28, 114, 59. A busy one
 now and then looks at a thread or a queue once more in all turns."""
 SECONDS = 60
 """In which a request ends that has been answered."""
