@@ -233,8 +233,9 @@ class EmbeddedCollection:
 
         def put(batch: Items, numbers: Sequence[int]) -> Added:
             index = self.index
-            put = index.prepare(self._item_batch(batch), mode, keeps_payloads=keep_payloads)
-            result = index.commit(put)
+            with index.names.reading():
+                put = index.prepare(self._item_batch(batch), mode, keeps_payloads=keep_payloads)
+                result = index.commit(put)
             given = None if result.ids is None else GivenIds(*result.ids)
             similar = [each._replace(row=numbers[each.row]) for each in result.similar]
             counts = result.inserted, result.updated
@@ -343,7 +344,8 @@ class EmbeddedCollection:
         if not len(items):
             return Added(0, 0)
         try:
-            result = self.index.put(self._item_batch(items), mode)
+            with self.index.names.reading():
+                result = self.index.put(self._item_batch(items), mode)
         except (ix.InvalidInput, ix.ItemExists) as error:
             raise _error_of_load(error, 0, self.index.space.word, items.rows) from None
         return Added(result.inserted, result.updated)

@@ -2,16 +2,17 @@
 
 A space of fixed ``dim`` gets its names as a list. In an open slot space, a new name takes the next
 free coordinate, above all coordinates with a name or used by items. The coordinate is reserved when
-the vector is read, because its slot is hashed, and stored with the first item that has it. Unused
-reservations are lost when the process ends. A name that no item has any more becomes a reservation
-again, because vectors in progress may have its coordinate. If others assign coordinates too, such a
-name is requested again, and may get another coordinate.
+the vector is read, because its slot is hashed, and stored with the first item that has it. A name
+that no item has any more becomes a reservation again, because vectors in progress may have its
+coordinate. Many reservations are forgotten once no write in progress can have read them. If others
+assign coordinates too, a freed name is requested again, and may get another coordinate.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -51,7 +52,9 @@ class CoordinateNames:
         self._lock = threading.Lock()
         self._coordinates: dict[str, int] = {}
         self._names: dict[int, str] = {}
-        self._unstored: dict[int, str] = {}
+        self._unstored: dict[int, str] = {}  # the reservations
+        self._idle: set[int] = set()  # reservations that were not read since `forget_idle`
+        self._earlier, self._later = [0], [0]  # writes in progress, begun before and since then
         self.used: set[int] | None = None  # coordinates of items, while these are recorded
         self._free = 0  # all coordinates from here on are free
 
@@ -112,6 +115,21 @@ class CoordinateNames:
 
     # Reading vectors
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Keep the reservations of vectors that are read and committed within.
+
+        A leader of writes, which reads and commits under one lock, does not need it.
+        """
+        with self._lock:
+            writes = self._later
+            writes[0] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                writes[0] -= 1
+
     def reserve(self, names: Sequence[str]) -> list[int]:
         """Return the coordinates of item names; new names get the next free ones.
 
@@ -119,10 +137,9 @@ class CoordinateNames:
         dim, or no coordinate left.
         """
         known = self._coordinates
-        try:
-            return [known[name] for name in names]
-        except KeyError:
-            pass
+        if not self._idle:
+            with suppress(KeyError):
+                return [known[name] for name in names]
         new = [(place, name) for place, name in enumerate(names) if name not in known]
         for place, name in new:
             wrong = problem(name)
@@ -133,7 +150,8 @@ class CoordinateNames:
         if self.allocate is not None:
             return self._reserve_among_others(names, {}, self.allocate)
         with self._lock:
-            for place, name in new:
+            known = self._coordinates
+            for place, name in enumerate(names):
                 if name not in known:
                     if self._free > MAX_DIM:
                         raise InvalidVector(
@@ -141,7 +159,9 @@ class CoordinateNames:
                         )
                     self._unstored[self._free] = name
                     self._take(self._free, name)
-        return [known[name] for name in names]
+            found = [known[name] for name in names]
+            self._idle.difference_update(found)
+            return found
 
     def _reserve_among_others(
         self,
@@ -285,6 +305,22 @@ class CoordinateNames:
         """Record that names are no longer in the file."""
         with self._lock:
             self._unstored |= {each: self._names[each] for each in coordinates}
+
+    def forget_idle(self, kept: int) -> None:
+        """Forget reservations if they outnumber the stored names, and ``kept``.
+
+        Only those are forgotten that no write in progress can have read, and not all at once.
+        """
+        with self._lock:
+            if self._earlier[0] or len(self._unstored) <= max(kept, len(self)):
+                return
+            gone = self._idle & self._unstored.keys()
+            if gone:
+                self._unstored = {c: n for c, n in self._unstored.items() if c not in gone}
+                self._names = {c: n for c, n in self._names.items() if c not in gone}
+                self._coordinates = {name: c for c, name in self._names.items()}
+            self._idle = {*self._unstored}
+            self._earlier, self._later = self._later, [0]
 
     # Showing
 

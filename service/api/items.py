@@ -212,6 +212,10 @@ async def put_items(service: ServiceOf, collection: CollectionOf, body: PutItems
     def read() -> tuple[ix.ItemBatch, ix.Mode]:
         return read_items(body.items, collection, service.settings), mode
 
+    def put() -> ix.WriteResult:
+        with collection.names.reading():
+            return collection.put(*read())
+
     mode: ix.Mode = "upsert"
     if body.mode != "upsert" or (body.min_score, body.recall) != (None, None):
         mode = ix.put_mode(body.mode, body.min_score, body.recall)
@@ -224,7 +228,7 @@ async def put_items(service: ServiceOf, collection: CollectionOf, body: PutItems
         if len(body.items) <= _MAX_GROUPED:
             result = await service.awaited.put(collection, read)
         else:
-            result = await service.workers.writes.run(lambda: collection.put(*read()))
+            result = await service.workers.writes.run(put)
     except ix.InvalidVector as error:
         if error.loc[:1] == ("items",):
             raise

@@ -442,7 +442,8 @@ class Load:
         """Commit each chunk of the source; LoadFailed: chunks committed before stay."""
         account = self.account
         try:
-            self._commit_all(read, source, report)
+            with self.collection.names.reading():
+                self._commit_all(read, source, report)
             self.collection.wait_until_found()
             if account.key is not None and not account.before.is_complete:
                 state = account.with_chunk(account.end_mark(), [], ix.WriteResult(0, 0))

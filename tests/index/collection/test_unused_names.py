@@ -1,6 +1,6 @@
 """Names of coordinates that no item has any more are in no file, and are given anew."""
 
-from itertools import chain, count
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,31 @@ def test_a_vector_that_was_read_before_its_names_were_freed_has_them(
     assert words_of(stored, "c") == {"x", "y"}
     with restart() as again:
         assert words_of(again, "c") == {"x", "y"}
+
+
+def test_memory_holds_no_more_than_some_names_of_items_of_the_past(
+    catalog: ix.Catalog, restart: Restart
+) -> None:
+    """Except those of a vector that was read before, and is stored after all."""
+    stored = catalog.create("things", ix.CollectionConfig(dim=None))[0]
+    words = (f"{number}" for number in count())
+    with stored.names.reading():
+        old = rows_of(stored, ["x", "y"])
+        for _ in range(6):
+            put(stored, {each: [*islice(words, 1000)] for each in map(str, range(30))})
+            stored.finish_background_work()
+        stored.put(ix.ItemBatch(["old"], old, [None]))
+    before = stored.names.nbytes
+    for _ in range(6):
+        put(stored, {each: [*islice(words, 1000)] for each in map(str, range(30))})
+        stored.finish_background_work()
+    assert stored.names.nbytes < before
+    put(stored, {"last": ["x", "0", f"{next(words)}"]})
+    wanted = named(stored)
+    assert words_of(stored, "old") == {"x", "y"}
+    with restart() as again:
+        assert named(again) == wanted
+        assert words_of(again, "old") == {"x", "y"}
 
 
 @pytest.mark.parametrize("place", ["as_sent", "run_between_changes"])
