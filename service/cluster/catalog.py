@@ -128,7 +128,7 @@ class ClusterCatalog:
                 each.close()
         listed = {each.number: each for each in found.values() if each.number in heads}
         for number, each in listed.items():
-            if each.names_read < max(1, heads[number]):
+            if each.names_read < heads[number]:
                 with self._going_on(f"names of collection {number} could not be read"):
                     each.load_names()
         self._delete_expired(listed)

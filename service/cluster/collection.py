@@ -85,7 +85,7 @@ class ClusterCollection:
                 for name, coordinate in reserve(self.number, names, former).items()
             ]
         self._arrangements: dict[Hashable, ix.Arrangement] = {}  # by parameters
-        self.names_read = 0  # key of the last change whose names were read
+        self.names_read = -1  # key of the last change whose names were read
         self._first_name = 0  # first coordinate at which other routers may add names
         self._naming = threading.Lock()
         # Moment of the last write. A client that waited for its write must find it.
@@ -599,7 +599,7 @@ class ClusterCollection:
 
     def load_names(self) -> None:
         """Read the names that other routers may have added since the last read."""
-        head = max(1, self.database.last_moment(self.number).key)
+        head = self.database.last_moment(self.number).key
         if self.names_read >= head:
             return
         known = self._first_name if self.names.is_open else 0

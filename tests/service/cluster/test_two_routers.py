@@ -134,6 +134,24 @@ def test_names_that_another_router_sets_are_known(client: Client, other: Client)
     wait_until(lambda: answer_of(other) == answer_of(client))
 
 
+def test_names_of_the_first_change_are_known_to_routers_that_read_names_before_it(
+    client: Client, other: Client
+) -> None:
+    query = by_names("a", "b", strict=True)
+    assert client.put(PLANTS, json={"dim": None}).status_code == 201
+    assert other.post(f"{PLANTS}/query", json=query).json()["hits"] == []
+    item = {"id": "x", "vector": query["vector"]}
+    assert client.put(f"{PLANTS}/items", json={"items": [item]}).status_code == 200
+    [hit] = other.post(f"{PLANTS}/query", json=query).json()["hits"]
+    assert (hit["id"], hit["score"]) == ("x", 1.0)
+
+    assert client.delete(PLANTS).status_code == 204
+    assert client.put(PLANTS, json={"dim": 2}).status_code == 201
+    assert client.post(f"{PLANTS}/query", json=query).status_code == 422
+    assert client.put(f"{PLANTS}/names", json={"names": ["a", "b"]}).status_code == 200
+    assert client.put(f"{PLANTS}/items", json={"items": [item]}).status_code == 200
+
+
 # Collections
 
 
