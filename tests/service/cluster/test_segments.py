@@ -38,6 +38,7 @@ from tests.support.service.shards import (
     contents,
     offload_all,
     put_of,
+    replace_by_partitions,
     shards,
 )
 from tests.support.waiting import wait_until
@@ -647,22 +648,12 @@ def test_items_of_an_older_program_are_moved_too(
 ) -> None:
     """Their tables are partitioned by bucket, and know no segments."""
     written.put_some(ids(30))
-    table = f"items_{written.number}"
+    lacking = "DROP COLUMN segment, DROP COLUMN place, DROP COLUMN length"
     with written.database.connections.transaction() as connection:
-        columns = "DROP COLUMN segment, DROP COLUMN place, DROP COLUMN length"
-        for statement in (
-            f"ALTER TABLE {table} {columns}, ALTER COLUMN vector SET NOT NULL",
-            f"CREATE TABLE older (LIKE {table} INCLUDING DEFAULTS, PRIMARY KEY (bucket, id))"
-            " PARTITION BY LIST (bucket)",
-            *(
-                f"CREATE TABLE older_{bucket} PARTITION OF older FOR VALUES IN ({bucket})"
-                for bucket in range(BUCKETS)
-            ),
-            f"INSERT INTO older SELECT * FROM {table}",
-            f"DROP TABLE {table}",
-            f"ALTER TABLE older RENAME TO {table}",
-        ):
-            connection.run(statement)
+        connection.run(
+            f"ALTER TABLE items_{written.number} {lacking}, ALTER COLUMN vector SET NOT NULL"
+        )
+    replace_by_partitions(written.database, written.number)
     with closing(Database.open(database_url, buckets=BUCKETS, base=str(base))) as upgraded:
         upgraded.collections()
         before = contents(upgraded, written.number)

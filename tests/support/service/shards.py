@@ -96,6 +96,26 @@ def offload_all(
             connection.run("DELETE FROM bases WHERE file = ''")
 
 
+def replace_by_partitions(database: Database, number: int) -> None:
+    """Have the items of a collection lie as older programs laid them."""
+    table = f"items_{number}"
+    statements = [
+        f"CREATE TABLE older (LIKE {table} INCLUDING DEFAULTS, PRIMARY KEY (bucket, id))"
+        " PARTITION BY LIST (bucket)",
+        "CREATE INDEX ON older (key)",
+        *(
+            f"CREATE TABLE {table}_{bucket} PARTITION OF older FOR VALUES IN ({bucket})"
+            for bucket in range(database.buckets)
+        ),
+        f"INSERT INTO older SELECT * FROM {table}",
+        f"DROP TABLE {table}",
+        f"ALTER TABLE older RENAME TO {table}",
+    ]
+    with database.connections.transaction() as connection:
+        for statement in statements:
+            connection.run(statement)
+
+
 class Copy:
     """A replica as its follower has it: the keys of its items, by id."""
 

@@ -15,7 +15,7 @@ from gcws_search.service.cluster.database import Database
 from gcws_search.service.errors import Refused, StoreUnavailable
 from tests.support.service.ports import HOST, free_port
 from tests.support.service.postgres import postgres
-from tests.support.service.shards import Copy, contents, put_of
+from tests.support.service.shards import Copy, contents, put_of, replace_by_partitions
 
 
 def test_a_connection_that_comes_back_while_others_are_closed_is_closed(
@@ -247,25 +247,6 @@ def test_a_table_that_an_older_program_made_has_the_same_items(
         assert connection.column("SELECT to_regclass(%b) IS NULL", f"items_{older.number}") == [
             True
         ]
-
-
-def replace_by_partitions(database: Database, number: int) -> None:
-    """Have the items of a collection lie as older programs laid them."""
-    table = f"items_{number}"
-    statements = [
-        f"CREATE TABLE older (LIKE {table} INCLUDING DEFAULTS, PRIMARY KEY (bucket, id))"
-        " PARTITION BY LIST (bucket)",
-        "CREATE INDEX ON older (key)",
-        *(
-            f"CREATE TABLE {table}_{bucket} PARTITION OF older FOR VALUES IN ({bucket})"
-            for bucket in range(database.buckets)
-        ),
-        f"DROP TABLE {table}",
-        f"ALTER TABLE older RENAME TO {table}",
-    ]
-    with database.connections.transaction() as connection:
-        for statement in statements:
-            connection.run(statement)
 
 
 def test_many_items_that_are_put_at_once_lie_by_bucket(
