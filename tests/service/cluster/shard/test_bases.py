@@ -406,6 +406,26 @@ def test_a_collection_that_is_dropped_while_its_base_is_sent_has_none(
         assert bases_of(written.database, stored_place) == []
 
 
+def test_a_file_that_was_sent_for_a_collection_that_is_dropped_is_removed(
+    written: Written, tmp_path: Path, place: Place
+) -> None:
+    written.put_some(ids(40))
+    database, dropped = written.database, list[bool]()
+    with shards(database, tmp_path / "a", 1) as [host]:
+        follow([host], written)
+        [row], [follower] = database.collections(), host.followers
+        assert follower.collection is not None
+
+        def drop() -> None:
+            dropped.append(database.drop(written.number))
+
+        bases = Bases(place.address, database, 0, 1)
+        write = partial(bases.write, row, written.head, follower.collection)
+        assert not write(tmp_path / "scratch", drop)
+    assert dropped[0]
+    assert place.files() == []
+
+
 def test_a_collection_that_is_dropped_while_its_file_is_copied_keeps_no_other_from_its_base(
     written: Written, tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
