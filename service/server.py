@@ -25,6 +25,7 @@ from uuid import uuid4
 
 import orjson
 import uvicorn
+from httptools import HttpParserUpgrade
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -129,6 +130,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._sending: asyncio.TimerHandle | None = None
         self._has_heard = False
         self._is_one_of_the_last = False
+        self._data = b""  # what is parsed now
         self._refusal = b""  # the last answer; whatever follows is discarded
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -165,6 +167,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._has_heard = True
         if self._reading_head:
             self._head_bytes += len(data)
+        self._data = data
         super().data_received(data)
         if not self._reading_head or not self._head_bytes or self._refusal:
             return
@@ -183,6 +186,8 @@ class TimedProtocol(HttpToolsProtocol):
         """Stop the timer of the head."""
         if self._is_head_long():
             raise ValueError  # for `send_400_response`
+        if self._offers_upgrade():
+            return
         super().on_headers_complete()
         self._reading_head = False
         self._stop(self._waiting_for)
@@ -196,6 +201,8 @@ class TimedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Prepare for the next head."""
+        if self._offers_upgrade():
+            return
         self._reading_head = True
         self._head_bytes = 0
         self.cycle.scope[HAS_BODY] = True  # type: ignore[typeddict-unknown-key]
@@ -219,6 +226,20 @@ class TimedProtocol(HttpToolsProtocol):
         """Stop that timer."""
         self._stop(self._sending)
         super().resume_writing()
+
+    def _offers_upgrade(self) -> bool:
+        """Whether a head offers another protocol, as those of curl and Java offer HTTP/2."""
+        names = (name for name, _ in self.headers)
+        return self.parser.should_upgrade() and b"upgrade" in names
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Read a head again without its offer: the parser takes what follows for no body."""
+        error = sys.exc_info()[1]
+        behind = self._data[error.args[0] :] if isinstance(error, HttpParserUpgrade) else b""
+        lines = [self.parser.get_method() + b" " + self.url + b" HTTP/1.1"]
+        lines += [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+        self._data = b"\r\n".join([*lines, b"", behind])
+        super().data_received(self._data)
 
     def _is_head_long(self) -> bool:
         """Whether what the parser has read of a head is too long; bytes behind it are body."""

@@ -39,6 +39,7 @@ from gcws_search.service.http import (
     media_type,
     read_body,
 )
+from gcws_search.service.ingest import formats
 from gcws_search.service.keys import ApiKeys
 from gcws_search.service.limits import ALWAYS, Admission
 from gcws_search.service.metrics import COUNTED, Metrics
@@ -136,6 +137,7 @@ async def query_batch(request: Request) -> Response:
     """Answer many queries; those with equal options are forwarded as a matrix."""
     service = front_of(request)
     text = await read_body(request, service.settings.max_body_bytes)
+    formats.require_not_foreign(text, JSON)
 
     def read() -> tuple[bytes, bytes] | None:
         found = models.parse(BatchBody, text, service.settings).queries

@@ -155,6 +155,27 @@ def test_what_is_no_request_gets_a_problem_behind_earlier_answers(
         assert serves(port)
 
 
+@pytest.mark.parametrize("size", [10, 200, 10**6])
+def test_an_offer_to_upgrade_is_ignored(tmp_path: Path, size: int) -> None:
+    """As curl and the client of Java make it; ``size`` is that of the pieces sent."""
+    item = json.dumps({"items": [{"id": "a", "vector": [1, 2, 3, 4]}]}).encode()
+    offer = HEAD + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAM\r\n"
+    offer += b"Content-Type: application/json\r\n"
+    sized = offer + b"Content-Length: %d\r\n\r\n" % len(item) + item
+    chunked = offer + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(item), item)
+    get = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+    with listening(tmp_path) as port, connected(port) as connection:
+        for sent, word in ((sized, b"inserted"), (chunked, b"updated"), (get, b""), (sized, b"")):
+            for first in range(0, len(sent), size):
+                connection.sendall(sent[first : first + size])
+            found = answer(connection)
+            assert found.startswith(b"HTTP/1.1 200" if sent != get else b"HTTP/1.1 ")
+            assert word in found
+        connection.sendall((sized + get.replace(b"GET /", b"GET " + URL.encode())) * 2)
+        connection.shutdown(socket.SHUT_WR)
+        assert ended(connection).count(b"HTTP/1.1 200") == 4
+
+
 def test_a_client_that_stops_sending_is_answered(tmp_path: Path) -> None:
     item = json.dumps({"items": [{"id": "a", "vector": [1, 2, 3, 4]}]}).encode()
     line = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(item)

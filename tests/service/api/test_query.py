@@ -220,6 +220,13 @@ def test_a_bad_matrix_is_refused_and_a_truncated_one_is_malformed(client: Client
         assert_problem(answer, 400, "malformed_body")
 
 
+def test_a_matrix_said_to_be_json_is_named(client: Client) -> None:
+    sent = {"content": npy(np.ones((1, 4))), "headers": {"Content-Type": "application/json"}}
+    assert_problem(
+        client.post(f"{URL}/query/batch", **sent), 400, "malformed_body", "got .npy data"
+    )
+
+
 def test_batches_are_bounded(serve: Serve) -> None:
     client = serve(max_queries_per_request=2, max_body_bytes=400)
     fill(client)
