@@ -239,6 +239,8 @@ def test_a_json_answer_is_one_packet_and_a_connection_ends_behind_its_last(tmp_p
         head, _, body = connection.recv(65_536).partition(b"\r\n\r\n")
         assert f"content-length: {len(body)}".encode() in head.split(b"\r\n")
         assert json.loads(body)["items"] == 0
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"\r\nx-request-id: " in answer(connection)  # of a route that the framework calls
         connection.sendall(asked.replace(b"GET", b"HEAD") + b"\r\n")
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
         connection.sendall(asked + b"Connection: close\r\n\r\n")
