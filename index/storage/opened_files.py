@@ -301,6 +301,16 @@ def write_note(path: Path, text: str) -> None:
         os.fsync(file.fileno())
 
 
+def second_name(path: Path) -> str:
+    """Return how many names a file has, and how it gets its own; empty if it has one.
+
+    Two processes would write to one file, each with a log beside its name. Raises OSError.
+    """
+    count = path.stat().st_nlink if path.is_file() else 1
+    how = f"cp {path} x && mv x {path} makes it a file of its own"
+    return f"one of {count} names (hard links); {how}" if count > 1 else ""
+
+
 def read_note(path: Path) -> str | None:
     """Return why a collection's file may be incomplete, and what to do; None if it is complete.
 

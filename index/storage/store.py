@@ -52,6 +52,7 @@ from gcws_search.index.storage.opened_files import (
     OpenedFiles,
     note_of,
     read_note,
+    second_name,
     write_note,
 )
 from gcws_search.index.storage.schema import (
@@ -128,8 +129,11 @@ class Store:
         with storage_errors(name):
             note = None if path == MEMORY or despite_note else read_note(path)
             is_link = path.is_symlink()
+            second = "" if despite_note else second_name(path)
         if note is not None:
             raise DamagedFile(name, note)
+        if second:
+            raise IncompatibleFile(name, "a file with one name", second)
         if is_link:  # this process owns the folder of the link, not that of the file
             got = f"a symbolic link to {os.path.realpath(path)}; move that here, or link its folder"
             raise IncompatibleFile(name, "a file in the data folder", got)

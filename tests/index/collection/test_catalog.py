@@ -1,11 +1,13 @@
 """A directory of collections: made, dropped, restarted, shared, and refused to others."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import textwrap
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -192,6 +194,29 @@ def test_one_process_cannot_open_a_directory_twice(catalog: ix.Catalog, tmp_path
     catalog.create("things", EXACT)
     with pytest.raises(ix.DirectoryLocked):  # the first attempt has not let go of the lock
         ix.Catalog.open(tmp_path)
+
+
+def test_a_file_with_two_names_is_refused_until_it_has_one(tmp_path: Path) -> None:
+    """Two processes would write to one file: each has a log beside its name."""
+    there, here = tmp_path / "there", tmp_path / "here"
+    catalog = opened_catalog(there)
+    fill(catalog.create("things", EXACT)[0], 5)
+    catalog.close()
+    here.mkdir()
+    file, second = there / "things.sqlite", here / "second.sqlite"
+    second.hardlink_to(file)
+    for folder, name in ((there, "things"), (here, "second")):
+        catalog = opened_catalog(folder)
+        with pytest.raises(ix.IncompatibleFile, match="one of 2 names"):
+            catalog.get(name)
+        catalog.close()
+        [report] = ix.check_directory(folder)
+        assert ["one of 2 names" in each for each in report.findings] == [True]
+    shutil.copy(second, here / "x")
+    (here / "x").replace(second)
+    for folder, name in ((there, "things"), (here, "second")):
+        with closing(opened_catalog(folder)) as catalog:
+            assert len(ids(catalog.get(name))) == 5
 
 
 def test_a_link_to_the_file_of_another_folder_is_refused_and_stays(tmp_path: Path) -> None:
