@@ -1,7 +1,7 @@
 """Backends of real features: the best by estimate, scored as asked, of rows that come and go."""
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -193,6 +193,9 @@ def test_rows_that_are_not_permitted_are_not_hits(made: Made, rng: np.random.Gen
         first = [int(hits.rows[0]) for hits in made.index.search(made.queries, wanted)]
         skipping = made.index.search(made.queries, wanted, skip=first)
         assert all(row not in hits.rows for row, hits in zip(first, skipping, strict=True))
+        every = made.index.search(made.queries, replace(wanted, limit=ALL, recall=1.0), skip=first)
+        assert [len(hits.rows) for hits in every] == [ALL - 1] * QUERIES
+        assert all(row not in hits.rows for row, hits in zip(first, every, strict=True))
 
 
 @every_kind

@@ -11,17 +11,9 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import FourierKind, FourierParams
 from gcws_search.index.kernels.hashing.fourier import fill_normals, fill_phases
 from gcws_search.index.threads import Workers
-from tests.support.data.adapters import (
-    LARGE_DIM,
-    batch_of,
-    dense_of,
-    full_sketch,
-    prepared,
-    signed_rows,
-    space_of,
-)
+from tests.support.data.adapters import LARGE_DIM, batch_of, dense_of, prepared, space_of
 from tests.support.data.generated import Floats, mappings
-from tests.support.reference import fourier as theory, mathematics
+from tests.support.reference import fourier as theory
 from tests.support.statistics import SIGMAS
 
 KINDS: tuple[FourierKind, ...] = ("rff", "nrff", "folded_rff")
@@ -193,23 +185,3 @@ def test_features_estimate_their_kernels_with_the_variance_of_theory(
     variance = variance_of(rho, gamma) / FEATURES
     found = estimates(kind, rho, gamma)
     assert_law(found, kernel(rho, gamma), variance, bias=bias, excess=excess)
-
-
-@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0])
-def test_collisions_of_gcws_estimate_rbf_with_the_variance_of_theory(
-    rng: np.random.Generator, gamma: float
-) -> None:
-    samples, seeds = 1024, 1200
-    rows = rng.standard_normal((2, 8)).astype(np.float32)
-    rows[1] += 2 * rows[0]
-    batch = batch_of(rows)
-    rho = theory.cosine_of_gmm(mathematics.gmm(*signed_rows(batch)))
-    share = np.empty(seeds)
-    for seed in range(seeds):
-        sketch = full_sketch(batch, seed=seed, samples=samples)
-        same = (sketch.slots[0] == sketch.slots[1]) & (sketch.levels[0] == sketch.levels[1])
-        share[seed] = same.mean()
-    found = np.exp(-2 * gamma * ((1 - share) / (1 + share)) ** 2)
-    variance = theory.gcws_variance(rho, gamma) / samples
-    # The delta method: bias and the excess of the variance are of the order of 1/k.
-    assert_law(found, theory.rbf(rho, gamma), variance, bias=1 / samples, excess=20 / samples)

@@ -207,19 +207,6 @@ def test_estimates_are_shares_of_collisions(rng: np.random.Generator, dim: int |
         np.testing.assert_allclose(hits.scores, shares[i, hits.rows], rtol=1e-6)
 
 
-def test_most_neighbours_by_the_own_kernel_are_among_the_candidates(
-    rng: np.random.Generator,
-) -> None:
-    rows, queries = generated.clustered(rng, 4000, 40, dim=DIM)
-    index = small(DIM, replace(PARAMS, bands=32)).add(rows)
-    truth = backend_of(index).kernel.scores(index.prepare(queries), index.rows.view())
-    least = np.sort(truth, axis=1)[:, -10]
-    params = SearchParams(limit=10, candidates=400, rerank="own")
-    found = index.search(queries, params)
-    share = np.mean([np.mean(hits.scores[:10] >= least[i]) for i, hits in enumerate(found)])
-    assert share > 0.9
-
-
 @pytest.mark.parametrize("rerank", RERANKS)
 def test_rows_that_are_skipped_are_not_found(rng: np.random.Generator, rerank: Rerank) -> None:
     rows, _ = generated.clustered(rng, ROWS, 0, dim=DIM)

@@ -1,12 +1,10 @@
 """Bands and codes: keys match as often as the S-curve says, and share prefixes of samples."""
 
 from collections.abc import Callable
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy import stats
 
 from gcws_search.index.backends import ExactBackend, GcwsBackend, make_backend
 from gcws_search.index.contracts.batches import VectorBatch
@@ -16,7 +14,7 @@ from gcws_search.index.contracts.parameters import (
     ExactParams,
     GcwsParams,
 )
-from gcws_search.index.hashing.banding import BandPlan
+from gcws_search.index.hashing.banding import BandPlan, match_probabilities
 from gcws_search.index.hashing.gcws import Signatures
 from tests.support.data import generated
 from tests.support.data.adapters import (
@@ -29,7 +27,7 @@ from tests.support.data.adapters import (
 )
 from tests.support.index.small_index import SmallIndex
 from tests.support.reference import mathematics
-from tests.support.statistics import SIGMAS, assert_proportion
+from tests.support.statistics import assert_proportion
 
 ENCODINGS: list[Encoding] = ["full", "zero_bit", "b_bit"]
 DIM = 40
@@ -118,48 +116,6 @@ def test_a_key_depends_on_its_own_band_alone(rng: np.random.Generator) -> None:
         np.testing.assert_array_equal(keys[:, [0, 2, 3]], after[:, [0, 2, 3]])
 
 
-def pair_of(rng: np.random.Generator) -> tuple[list[dict[int, float]], float]:
-    u = rng.standard_normal(DIM)
-    v = 1.3 * (u + 0.25 * rng.standard_normal(DIM))
-    rows = [{i: float(x) for i, x in enumerate(row.astype(np.float32))} for row in np.stack([u, v])]
-    return rows, mathematics.gmm(*rows)
-
-
-def pair_keys(plan: BandPlan, rows: list[dict[int, float]], seeds: range) -> npt.NDArray[np.uint64]:
-    """Return the (2, bands · seeds) keys of a pair under independent seeds."""
-    batch = prepared(space_of(DIM), rows)
-    sketches = (full_sketch(batch, seed=seed, samples=plan.samples) for seed in seeds)
-    return np.concatenate([plan.keys(each) for each in sketches], axis=1)
-
-
-@pytest.mark.parametrize("width", [1, 3, 6])
-def test_a_band_matches_with_the_similarity_to_the_power_of_its_width(
-    rng: np.random.Generator, width: int
-) -> None:
-    rows, similarity = pair_of(rng)
-    keys = pair_keys(BandPlan.of(GcwsParams(bands=256, band_width=width)), rows, range(40))
-    match = keys[0] == keys[1]
-    assert_proportion(int(match.sum()), match.size, similarity**width)
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_prefixes_match_at_least_as_often_as_the_plan_promises(
-    rng: np.random.Generator, encoding: Encoding
-) -> None:
-    rows, similarity = pair_of(rng)
-    plan = BandPlan.of(GcwsParams(bands=256, encoding=encoding, bits=4))
-    keys = pair_keys(plan, rows, range(40))
-    least = similarity + (1 - similarity) * plan.floor
-    for depth in (1, 2, 4, 8):
-        drop = np.uint64(64 - depth * plan.bits)
-        match = (keys[0] >> drop) == (keys[1] >> drop)
-        expected = least ** (depth * plan.step)
-        if encoding == "full":
-            assert_proportion(int(match.sum()), match.size, expected)
-        deviation = np.sqrt(expected * (1 - expected) / match.size)
-        assert match.mean() >= expected - 4 * deviation
-
-
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_chance_matches_of_unrelated_vectors_are_independent_from_sample_to_sample(
     encoding: Encoding,
@@ -178,6 +134,21 @@ def test_chance_matches_of_unrelated_vectors_are_independent_from_sample_to_samp
             matches += int(np.sum(sizes * (sizes - 1) // 2))
         # Pairs that share a row are pairwise independent too: the bound is that of a binomial.
         assert_proportion(matches, pairs, plan.floor**depth)
+
+
+@pytest.mark.parametrize(
+    ("params", "depth", "expected"),
+    [
+        (GcwsParams(bands=4, band_width=3), 1, 0.5**3),
+        (GcwsParams(bands=4), 3, (0.5 + 0.5 / 16) ** 3),
+        (GcwsParams(bands=4, encoding="b_bit", bits=1), 3, 0.75**3),
+    ],
+)
+def test_a_band_matches_if_all_samples_of_a_depth_do(
+    params: GcwsParams, depth: int, expected: float
+) -> None:
+    (found,) = match_probabilities(BandPlan.of(params), np.array([0.5]), depth)
+    assert found == pytest.approx(expected, rel=1e-12)
 
 
 WIDTH = 24
@@ -301,22 +272,3 @@ def test_memory_and_statistics_are_told(rng: np.random.Generator, dim: int | Non
     exact = make_backend(CollectionConfig(dim=dim, backend=ExactParams()))
     assert isinstance(exact, ExactBackend)
     assert exact.nbytes(exact.empty()) == 0
-
-
-def test_keys_of_one_table_say_nothing_of_another(rng: np.random.Generator) -> None:
-    """Bands are independent: matches of one pair in two tables are uncorrelated."""
-    u = rng.standard_normal(WIDTH)
-    batch = batch_of(np.stack([u, u + 0.3 * rng.standard_normal(WIDTH)]))
-    matches = []
-    for seed in range(800):
-        keys = gcws(WIDTH, GcwsParams(bands=8, band_width=2, seed=seed)).encode(batch)
-        matches.append(keys[0] == keys[1])
-    table = np.array(matches, float)
-    for i, j in pairwise(range(8)):
-        correlation = float(np.corrcoef(table[:, i], table[:, j])[0, 1])
-        assert abs(correlation) < SIGMAS / np.sqrt(len(table))
-    share = table.mean()
-    counts = table.sum(axis=1)
-    # The number of matching tables is binomial: its variance too.
-    variance = float(np.var(counts, ddof=1)) / (8 * share * (1 - share))
-    assert stats.chi2.ppf(3e-5, 799) < 799 * variance < stats.chi2.ppf(1 - 3e-5, 799)

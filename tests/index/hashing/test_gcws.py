@@ -165,14 +165,6 @@ def test_seeds_are_independent(parameters: HashParameters, name: str, other_seed
     assert_uncorrelated(*shifted)
 
 
-def test_a_parameter_depends_on_seed_slot_and_sample_alone(parameters: HashParameters) -> None:
-    fewer = hash_parameters(seed=3, slots=7, samples=64)
-    for name in ("r", "c", "beta"):
-        np.testing.assert_array_equal(
-            getattr(fewer, name), getattr(parameters, name)[:7, :64], strict=True
-        )
-
-
 def test_r_is_made_of_uniforms_of_32_bits_and_never_0(rng: np.random.Generator) -> None:
     halves = rng.integers(0, 2**16, (3, 4096)) >> rng.integers(0, 17, (3, 4096))
     halves[:, :16], halves[:, 16:32] = 0, 2**16 - 1
@@ -265,44 +257,3 @@ def test_identical_vectors_always_collide_and_disjoint_ones_never(rng: np.random
     assert collisions(sketch_pair((u, dict(u)), 1)).all()
     assert not collisions(sketch_pair((u, opposite), 1)).any()
     assert not collisions(sketch_pair(({1: 1.0}, {2: 1.0}), 1)).any()
-
-
-@pytest.mark.parametrize("name", pair_names())
-def test_zero_bit_collisions_are_at_least_gmm(rng: np.random.Generator, name: str) -> None:
-    pair = _pairs(rng)[name]
-    sketch = sketch_pair(pair, 5)
-    zero_bit = sketch.slots[0] == sketch.slots[1]
-    assert np.all(zero_bit >= collisions(sketch))
-    similarity = mathematics.gmm(*pair)
-    slack = SIGMAS * math.sqrt(similarity * (1 - similarity) / SAMPLES)
-    assert zero_bit.mean() >= similarity - slack
-
-
-@pytest.mark.parametrize("blend", [0.1, 0.4, 1.0])
-def test_zero_bit_collisions_are_close_to_gmm_for_equal_norms(
-    rng: np.random.Generator, blend: float
-) -> None:
-    u, noise = rng.standard_normal((2, 300))
-    pair = [dense(each / np.abs(each).sum()) for each in (u, u + blend * noise)]
-    batch = prepared(space_of(300), pair)
-    sketches = [full_sketch(batch, seed=seed, samples=SAMPLES) for seed in range(4)]
-    hits = sum(int(np.sum(each.slots[0] == each.slots[1])) for each in sketches)
-    assert_proportion(hits, 4 * SAMPLES, mathematics.gmm(*pair), slack=0.01)
-
-
-@pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6])
-def test_a_slot_is_drawn_in_proportion_to_its_weight(
-    rng: np.random.Generator, scale: float
-) -> None:
-    u = dense(scale * rng.standard_t(2.0, size=DIM))
-    expanded = mathematics.expand(u)
-    batch = prepared(space_of(DIM), [u])
-    drawn = np.concatenate(
-        [full_sketch(batch, seed=seed, samples=SAMPLES).slots[0] for seed in range(8)]
-    )
-    observed = np.array([np.sum(drawn == slot) for slot in expanded])
-    assert observed.sum() == drawn.size
-    weights = np.array(list(expanded.values()))
-    expected = drawn.size * weights / weights.sum()
-    assert np.all(expected > 5)
-    assert stats.chisquare(observed, expected).pvalue > MIN_P

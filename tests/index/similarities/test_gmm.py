@@ -9,7 +9,7 @@ from gcws_search.index.contracts.errors import InvalidVector
 from gcws_search.index.similarities import gmm, gmm_matrix, gmm_rows, similarity
 from tests.support.data import generated
 from tests.support.data.adapters import LARGE_DIM, batch_of, prepared, signed_rows, space_of
-from tests.support.data.strategies import ordinary_values, sparse_vectors
+from tests.support.data.strategies import sparse_vectors
 from tests.support.reference import mathematics
 
 DIM = 11
@@ -100,19 +100,6 @@ def test_the_similarity_is_symmetric_within_0_and_1_and_1_for_equal_vectors(
     assert similarity(a, a) == 1.0
     opposite = {i: -x for i, x in u.items()}
     assert similarity(a, sent(opposite, dense=True)) == 0.0
-
-
-@given(
-    sparse_vectors(DIM, values=ordinary_values()),
-    sparse_vectors(DIM, values=ordinary_values()),
-    st.integers(-20, 20),
-)
-def test_scaling_both_vectors_by_a_power_of_two_changes_nothing(
-    u: Vector, v: Vector, exponent: int
-) -> None:
-    before = similarity(sent(u, dense=True), sent(v, dense=True))
-    scaled = [{i: x * 2.0**exponent for i, x in w.items()} for w in (u, v)]
-    assert similarity(sent(scaled[0], dense=True), sent(scaled[1], dense=True)) == before
 
 
 @pytest.mark.parametrize(

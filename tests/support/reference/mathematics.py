@@ -86,13 +86,11 @@ def brute_force(
 
 @dataclass(frozen=True)
 class Draw:
-    """One sample evaluated at one slot: its level t and arrival a, and how sure both are."""
+    """One sample evaluated at one slot: its level t and arrival a."""
 
     slot: int
     level: int
     arrival: float
-    to_next_level: float
-    """Distance of log ũ / r + β to the nearest integer."""
 
 
 def gcws_draw(slot: int, value: float, r: float, c: float, beta: float) -> Draw:
@@ -100,7 +98,7 @@ def gcws_draw(slot: int, value: float, r: float, c: float, beta: float) -> Draw:
     position = math.log(value) / r + beta
     t = math.floor(position)
     a = math.log(c) - r * (t + 1 - beta)
-    return Draw(slot, t, a, abs(position - round(position)))
+    return Draw(slot, t, a)
 
 
 def gcws_sample(
@@ -146,9 +144,6 @@ class Probed:
     hits: list[tuple[int, float]]
     scored: set[int]
     depth: int
-    probed: int
-    stopped: bool
-    """Whether the rule was met; otherwise everything was probed in vain."""
 
 
 @dataclass(frozen=True)
@@ -206,8 +201,8 @@ def prefix_search(
                     seen.add(row)
             hits = top()
             if rule.holds(hits, (depth, band + 1), banding):
-                return Probed(hits, seen, depth, band + 1, stopped=True)
-    return Probed(top(), seen, 1, banding.bands, stopped=False)
+                return Probed(hits, seen, depth)
+    return Probed(top(), seen, 1)
 
 
 def recall_by_score(
