@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -148,18 +149,6 @@ def test_each_row_that_waits_finds_itself_first_alone_and_in_a_batch(made: Made)
         assert alone.scores[0] == together[row - OLD].scores[0] == 1.0
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_rows_that_wait_are_answered_by_the_graph_alone_as_in_a_batch(
-    form: str, rng: np.random.Generator
-) -> None:
-    policies = Policies(graph=GraphPolicy(min_rows=500, search=FREE_SEARCHES))
-    index, rows, _ = made_of(form, rng, policies)
-    together = index.search(rows[OLD:], SearchParams(limit=3))
-    for row in WAITING:
-        (alone,) = index.search(rows[row : row + 1], SearchParams(limit=3))
-        assert answer(alone) == answer(together[row - OLD])
-
-
 def test_rows_that_wait_are_filtered_left_out_and_cut_by_score(read: Made) -> None:
     index, rows, _ = read
     exact = SearchParams(limit=5, recall=1.0)
@@ -192,6 +181,17 @@ def test_a_filter_may_leave_fewer_rows_than_the_limit(read: Made) -> None:
         assert all(sorted(hits.rows.tolist()) == few for hits in found)
 
 
+def test_the_index_is_told_how_many_of_its_own_rows_are_permitted(read: Made) -> None:
+    index, _, queries = read
+    permitted = (np.arange(OLD + NEW) % 2).astype(np.uint8)
+    backend = index.backend
+    with mock.patch.object(
+        backend, "_search_indexed", side_effect=backend._search_indexed
+    ) as search:
+        index.search(queries[:1], SearchParams(limit=3), permitted=permitted)
+    assert search.call_args.args[1].permitted_count == OLD // 2
+
+
 def test_ties_between_rows_that_wait_and_others_are_all_there(rng: np.random.Generator) -> None:
     rows, _ = clustered(rng, OLD, 0, dim=DIM)
     index = linked(rows).add(np.repeat(rows[:1], 40, axis=0), sizes=[1, 20])
@@ -201,12 +201,14 @@ def test_ties_between_rows_that_wait_and_others_are_all_there(rng: np.random.Gen
 
 
 @pytest.mark.parametrize("rerank", ["none", "own"])
-def test_estimates_know_rows_that_wait(rerank: Rerank, read: Made) -> None:
+def test_candidates_know_rows_that_wait(rerank: Rerank, read: Made) -> None:
     index, rows, _ = read
-    for row, hits in zip(
-        WAITING, index.search(rows[OLD:], SearchParams(limit=5, rerank=rerank)), strict=True
-    ):
-        assert row in hits.rows
+    found = index.search(rows[OLD:], SearchParams(limit=5, rerank=rerank))
+    assert all(row in hits.rows for row, hits in zip(WAITING, found, strict=True))
+    if rerank == "none":
+        in_tables = SmallIndex(index.config, policies=graphs_from(10**6)).add(rows)
+        others = in_tables.search(rows[OLD:], SearchParams(limit=5, rerank="none"))
+        assert answers(found) == answers(others)
 
 
 def test_pairs_know_rows_that_wait(rng: np.random.Generator) -> None:

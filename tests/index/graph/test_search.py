@@ -9,12 +9,12 @@ import pytest
 
 from benchmarks.harness.datasets import made
 from gcws_search.index.backends import Policies
-from gcws_search.index.contracts.hits import GRAPH, METHODS
+from gcws_search.index.contracts.arrays import Int64s
+from gcws_search.index.contracts.hits import GRAPH, METHODS, BatchHits
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.recall_curve import BeamSetting, SearchSetting
 from gcws_search.index.graph.search_plan import STAGES, SearchPlan, SearchPolicy, Skipped, Stage
-from gcws_search.index.kernels.graph.batch_search import Plan
 from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, SHORTS
 from tests.support.data.generated import Csr, Floats, clustered, counts
 from tests.support.index.policies import FREE_SEARCHES
@@ -458,26 +458,30 @@ def test_a_search_that_has_met_the_wrong_cluster_first_goes_on() -> None:
     assert methods.count("graph") >= 0.99 * len(queries)
 
 
+def after_levels(
+    index: SmallIndex, queries: Floats, levels: int | None = None
+) -> tuple[BatchHits, Int64s]:
+    """Return ten hits and the outcome of each query after some levels of its plan."""
+    graph, tables, view = index.state.graph, index.state.tables, index.view()
+    params = SearchParams(limit=10, recall=0.95)
+    plan = graph.plan(tables, view, params, len(queries))
+    kernel = plan.kernel._replace(levels=plan.kernel.levels[:levels])
+    asked, nobody = index.prepare(queries), np.full(len(queries), -1)
+    found: tuple[BatchHits, Int64s] = graph.search(
+        replace(plan, kernel=kernel), tables, view, asked, params, nobody
+    )
+    return found
+
+
 def test_a_query_whose_hits_are_hidden_is_extended_once_more_before_it_is_left() -> None:
     """A scan of all rows takes a hundred times as long as a further extension."""
     rows, queries = clustered(np.random.default_rng(3), 6000, 600)
     index = linked(rows)
-    graph, tables, view = index.state.graph, index.state.tables, index.view()
-    asked, nobody = index.prepare(queries), np.full(600, -1)
-    params = SearchParams(limit=10, recall=0.95)
-    plan = graph.plan(tables, view, params, 600)
-    parts: list[Any] = [*plan.kernel]
-    parts[3] = plan.kernel.levels[:2]
-    once = replace(plan, kernel=Plan(*parts))
-    left = [
-        np.flatnonzero(graph.search(each, tables, view, asked, params, nobody)[1])
-        for each in (once, plan)
-    ]
-    assert set(left[1]) < set(left[0])
-    hits = graph.search(plan, tables, view, asked, params, nobody)[0]
-    for query in left[0]:
-        true = np.sort(all_scores(queries[query : query + 1], rows, rows.shape[1])[0])[::-1][:10]
-        np.testing.assert_allclose(hits.scores[query], true, rtol=1e-12)
+    lost = np.flatnonzero(after_levels(index, queries, 2)[1])
+    hits, outcomes = after_levels(index, queries)
+    assert set(np.flatnonzero(outcomes)) < set(lost)
+    true = -np.sort(-all_scores(queries[lost], rows, rows.shape[1]))[:, :10]
+    np.testing.assert_allclose(hits.scores[lost], true, rtol=1e-12)
 
 
 def test_a_query_that_has_found_no_rows_as_near_as_any_are_enters_through_more() -> None:
@@ -485,17 +489,9 @@ def test_a_query_that_has_found_no_rows_as_near_as_any_are_enters_through_more()
     vectors = np.random.default_rng(1).permutation(made(rows=12_000))
     rows, queries = np.split(vectors, [10_000])
     index = linked(rows)
-    graph, tables, view = index.state.graph, index.state.tables, index.view()
-    asked, nobody = index.prepare(queries), np.full(len(queries), -1)
-    params = SearchParams(limit=10, recall=0.95)
-    plan = graph.plan(tables, view, params, len(queries))
-    parts: list[Any] = [*plan.kernel]
-    parts[3] = plan.kernel.levels[:3]
-    fewer = replace(plan, kernel=Plan(*parts))
-    lost = np.flatnonzero(graph.search(fewer, tables, view, asked, params, nobody)[1])
-    hits, outcomes = graph.search(plan, tables, view, asked, params, nobody)
-    found = lost[outcomes[lost] == 0]
+    lost = np.flatnonzero(after_levels(index, queries, 3)[1])
+    hits, outcomes = after_levels(index, queries)
     assert set(np.flatnonzero(outcomes)) < set(lost)
-    for query in found:
-        true = np.sort(all_scores(queries[query : query + 1], rows, rows.shape[1])[0])[::-1][:10]
-        assert np.count_nonzero(hits.scores[query] >= true[-1] - 1e-9) >= 8
+    found = lost[outcomes[lost] == 0]
+    least = -np.sort(-all_scores(queries[found], rows, rows.shape[1]))[:, 9:10]
+    assert (np.count_nonzero(hits.scores[found] >= least - 1e-9, axis=1) >= 8).all()

@@ -22,7 +22,8 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.contracts.policies import PairPolicy
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.joins import PairSink, compare_pairs
+from gcws_search.index.hashing.banding import depth_for
+from gcws_search.index.joins import PairSink, compare_pairs, join_pairs
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.space import VectorSpace
 from tests.support.data import generated
@@ -128,6 +129,25 @@ def banded(kind: str) -> SmallIndex:
     rows, dim, _ = duplicated(kind)
     config = CollectionConfig(dim=dim, backend=GcwsParams(bands=16, seed=5))
     return SmallIndex(config, threads=2).add(rows)
+
+
+@pytest.mark.parametrize(("min_score", "recall"), [(0.5, 0.5), (0.6, 0.3), (0.7, 0.8)])
+def test_a_join_by_tables_finds_the_pairs_that_share_a_bucket_as_deep_as_it_may_be(
+    rng: np.random.Generator, min_score: float, recall: float
+) -> None:
+    rows, _ = generated.clustered(rng, ALL, 0)
+    index = SmallIndex(CollectionConfig(dim=24, backend=GcwsParams(bands=8)), threads=2).add(rows)
+    tables, view, workers = index.state.tables, index.view(), index.backend.workers
+    plan, sink = index.backend.plan.of_first(tables.bands), PairSink(view, min_score, None)
+    assert join_pairs(view, tables, plan, sink, recall=recall, workers=workers)
+    depth = depth_for(plan, min_score, recall)
+    buckets = tables.codes(tables.bands) >> np.uint64(64 - depth * plan.bits)
+    truth = true_pairs(all_scores(rows, rows, 24), min_score)
+    a, b, _ = sink.result()
+    assert {*zip(a.tolist(), b.tolist(), strict=True)} == {
+        (i, j) for i, j in truth if (buckets[:, i] == buckets[:, j]).any()
+    }
+    assert 0 < len(a) < len(truth)
 
 
 @kinds

@@ -90,40 +90,6 @@ def recall_of(
 # --- the recall promise ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("recall", [0.5, 0.8, 0.95])
-@pytest.mark.parametrize(
-    ("limit", "share", "min_score", "encoding"),
-    [
-        (1, 1.0, 0.0, "full"),
-        (10, 1.0, 0.0, "full"),
-        (10, 0.3, 0.0, "full"),
-        (50, 1.0, 0.6, "full"),
-        (10, 1.0, 0.0, "zero_bit"),
-        (10, 1.0, 0.0, "b_bit"),
-    ],
-)
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_mean_recall_reaches_the_target(  # noqa: PLR0917
-    rng: np.random.Generator,
-    kind: str,
-    limit: int,
-    share: float,
-    min_score: float,
-    encoding: Encoding,
-    recall: float,
-) -> None:
-    _, queries, truth = known(kind)
-    permitted = (rng.random(ROWS) < share).astype(np.uint8)
-    params = SearchParams(limit=limit, recall=recall, min_score=min_score)
-    reached = []
-    for seed in range(4):
-        results = encoded(kind, encoding, seed).search(queries, params, permitted=permitted)
-        assert all(hits.explanation.expected_recall >= recall - 1e-9 for hits in results)
-        for m, hits in enumerate(results):
-            reached.append(recall_of(answer(hits)[1], truth[m], params, permitted))
-    assert np.mean(reached) >= recall - SIGMAS * standard_error(reached)
-
-
 def lone_neighbours(
     rng: np.random.Generator, similarity: float, n: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
