@@ -493,25 +493,18 @@ def test_a_segment_that_is_not_what_was_written_is_named(
     assert contents(database, number)[lost[1]] == before[lost[1]]
 
 
+@pytest.mark.parametrize(
+    ("address", "words"), [(None, "GCWS_BASE"), ("nope://here", r"GCWS_BASE: .*nope://here")]
+)
 def test_without_the_place_of_segments_the_setting_is_named(
-    written: Written, database_url: str
+    written: Written, database_url: str, address: str | None, words: str
 ) -> None:
     written.put_some(ids(4))
     offload_all(written.database)
-    with closing(Database.open(database_url, buckets=BUCKETS)) as other:
-        with pytest.raises(StoreUnavailable, match="GCWS_BASE"):
+    with closing(Database.open(database_url, buckets=BUCKETS, base=address)) as other:
+        with pytest.raises(StoreUnavailable, match=words):
             other.fetch(written.number, ["i0"])
         assert len(other.page(written.number, after=0, limit=9, with_vector=False)) == 4
-
-
-def test_an_address_that_is_none_is_named(written: Written, database_url: str) -> None:
-    written.put_some(ids(4))
-    offload_all(written.database)
-    with (
-        closing(Database.open(database_url, buckets=BUCKETS, base="nope://here")) as other,
-        pytest.raises(StoreUnavailable, match=r"GCWS_BASE: .*nope://here"),
-    ):
-        other.fetch(written.number, ["i0"])
 
 
 @pytest.mark.usefixtures("root_log")

@@ -165,6 +165,13 @@ async def test_a_list_that_is_of_another_number_of_shards_by_then_is_not_asked()
     assert not other.asked
 
 
+async def test_what_is_for_another_number_of_shards_is_asked_of_none() -> None:
+    one = Told("one", said(by="one"))
+    with pytest.raises(ShardUnavailable):
+        await shards_of([one]).ask({0: Message({})}, count=2)
+    assert not one.asked
+
+
 async def test_a_list_that_cannot_be_read_is_waited_for_as_long_as_a_shard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
