@@ -165,16 +165,25 @@ class TimedProtocol(HttpToolsProtocol):
         if self._refusal:
             return
         self._has_heard = True
-        if self._reading_head:
-            self._head_bytes += len(data)
+        self._head_bytes += len(data)
         self._data = data
         super().data_received(data)
-        if not self._reading_head or not self._head_bytes or self._refusal:
+        if not self._head_bytes or self._refusal:
             return
         if self._head_bytes > self.settings.max_header_bytes:
             self._refuse("", is_long=True)
-        elif self._waiting_for is None:
+        elif self._reading_head and self._waiting_for is None:
             self._expect_head()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a header; drop those behind a body."""
+        if self._reading_head:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Count anew the bytes that are no body: extensions of chunks, and what follows them."""
+        self._head_bytes = 0
+        super().on_body(body)
 
     def send_400_response(self, msg: str) -> None:
         """Answer what cannot be read with a problem that says why; close the connection."""
@@ -189,7 +198,7 @@ class TimedProtocol(HttpToolsProtocol):
         if self._offers_upgrade():
             return
         super().on_headers_complete()
-        self._reading_head = False
+        self._reading_head, self._head_bytes = False, 0
         self._stop(self._waiting_for)
         self._waiting_for = None
         cycle: RequestResponseCycle = self.cycle

@@ -155,6 +155,28 @@ def test_what_is_no_request_gets_a_problem_behind_earlier_answers(
         assert serves(port)
 
 
+def test_headers_behind_a_body_are_dropped_and_bounded(tmp_path: Path) -> None:
+    item = json.dumps({"items": [{"id": "a", "vector": [1, 2, 3, 4]}]}).encode()
+    head = HEAD + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    size = b"%x" % len(item)
+    whole = head + size + b"\r\n" + item + b"\r\n0\r\n"
+    with listening(tmp_path) as port, connected(port) as connection:
+        connection.sendall(whole + b"X-Request-Id: behind\r\n\r\n")
+        found = answer(connection)
+        assert found.startswith(b"HTTP/1.1 200")
+        assert b"behind" not in found
+        more = b"a" * 10_000_000
+        for endless in (
+            whole + b"X: " + more,
+            whole + b"X: a\r\n" * 10**6,
+            head + size + b";" + more,
+        ):
+            with connected(port) as other:
+                other.sendall(endless)
+                status, code, _ = problem_of(ended(other))
+                assert (status, code) == (431, "headers_too_large")
+
+
 @pytest.mark.parametrize("size", [10, 200, 10**6])
 def test_an_offer_to_upgrade_is_ignored(tmp_path: Path, size: int) -> None:
     """As curl and the client of Java make it; ``size`` is that of the pieces sent."""
