@@ -299,7 +299,9 @@ def test_a_damaged_snapshot_of_a_store_is_refused(bench: Bench, store: ObjectSto
     assert len(bench.plants) == 400
 
 
-def test_a_snapshot_shorter_than_was_told_is_not_listed(tmp_path: Path) -> None:
+def test_a_snapshot_shorter_than_was_told_is_not_listed_and_no_other_takes_its_name(
+    tmp_path: Path,
+) -> None:
     store = SnapshotStore(str(tmp_path), "plants")
     told = {"name": "one", "bytes": 10, "sha256": "0" * 64, "created": "2026-01-01T00:00:00Z"}
     with pytest.raises(StoreFailed, match="expected 10 bytes, got 4"):
@@ -307,6 +309,10 @@ def test_a_snapshot_shorter_than_was_told_is_not_listed(tmp_path: Path) -> None:
     assert store.list() == []
     store.write(told, lambda: [b"ten", b" bytes.", b""])
     assert [each["name"] for each in store.list()] == ["one"]
+    other = told | {"sha256": "1" * 64}
+    with pytest.raises(StoreFailed, match=f"SHA-256 {'1' * 64}, got one of {'0' * 64}"):
+        store.write(other, lambda: [b"other byte"])
+    assert store.list() == [told]
 
 
 def test_nothing_is_made_for_a_store_that_does_not_answer(
