@@ -44,7 +44,7 @@ molecules.close()
 
 # %% [markdown]
 # - `dim=None` is an open space: coordinates are numbers up to 2³¹ − 2. The generator folds its 32-bit ids into that range (`fpSize`), so two of them rarely collide.
-# - For the plain Tanimoto add sets: `set(fingerprint.GetNonzeroElements())`. Bit vectors of `GetFingerprint` have `GetOnBits()` instead.
+# - For the plain Tanimoto add sets: `set(fingerprint.GetNonzeroElements())`. Bit vectors of `GetFingerprint` have `GetOnBits()` instead; the 32-bit ones of `GetSparseFingerprint` are names: `{str(bit) for bit in bits.GetOnBits()}`.
 # - For millions of molecules, add them some ten thousand at a time.
 #
 # ## Unfolded fingerprints

@@ -41,8 +41,11 @@ def read_transposed(source: Source) -> None:
         lambda: _samples(source, file, columns, places, line),
         lambda entry: entry,
         format_=file.words(f"{file.format.upper()}, features by samples"),
-        ids=None if choices.id == "" else f"names of {len(names)} columns",
-        vector=f"sparse, by name: cells below each other, by {columns[0] or 'the first column'!r}",
+        ids=None
+        if choices.id == ""
+        else f"names of {len(names)} columns, {names[0]} to {names[-1]}",
+        vector="sparse, by name: cells below each other, by "
+        + (repr(columns[0]) if columns[0] else "the first column"),
         show=attrgetter("id"),
     )
     if others:

@@ -517,7 +517,7 @@ def items_of_batch(
     if layout.id is None or layout.id in mixed:
         ids = ids_of(None if layout.id is None else mixed[layout.id], count, id_start)
     else:
-        ids = _id_texts(columns[layout.id], layout.id)
+        ids = _id_texts(columns[layout.id], *payload_keys([layout.id]))
     fields = {
         key: mixed.get(name) or _field_values(columns[name], name)
         for key, name in zip(payload_keys(layout.payload), layout.payload, strict=True)

@@ -27,6 +27,8 @@ from gcws_search.index import (
 _SHOWN: Final = 8
 _COUNTS: Final = "GetNonzeroElements"
 """The method of RDKit's counts."""
+_BITS: Final = "GetOnBits"
+"""The method of RDKit's bits."""
 _NOTHING: Final = ("NAType", "NaTType")
 """Types by which pandas says that there is nothing."""
 _ALIKE: Final = "vectors of numbers, all of one length"
@@ -257,6 +259,7 @@ def row_of(vector: Any) -> InputVectors:
             )
         if hasattr(vector, _COUNTS):
             raise InvalidVector(expected="a vector", got=_counts_words(vector))
+        raise_first(_long_bits([vector]))
         if hasattr(vector, "tocsr"):
             rows = _from_scipy(vector)
         elif is_frame(vector) and np.ndim(vector) == _ROWS_AND_COLUMNS:
@@ -389,6 +392,8 @@ def _list_names(names: Sequence[str]) -> str:
 def _numbers(data: Any, dim: int | None = None) -> NDArray[Any]:
     """Return a two-dimensional array of numbers."""
     try:
+        if isinstance(data, list):
+            raise_first(_long_bits(data))
         if isinstance(data, list) or np.ma.is_masked(data):
             expected, got = "numbers everywhere", "masked ones; .filled(0) makes them zeros"
             raise_first(
@@ -432,6 +437,14 @@ def _require_real(kind: np.dtype[Any]) -> None:
 def _too_large(*loc: int) -> InvalidVector:
     expected = "finite float32 numbers"
     return InvalidVector(expected=expected, got="a whole number beyond them", loc=loc)
+
+
+def _long_bits(data: Sequence[Any]) -> Iterator[InvalidVector]:
+    """Yield an error for each bit vector of RDKit whose bits no memory holds one by one."""
+    for row, vector in enumerate(data):
+        if hasattr(vector, _BITS) and len(vector) > _MAX_INDEX:
+            got = f"{_article(vector)}; {{str(bit) for bit in ….{_BITS}()}} is a set of it"
+            yield InvalidVector(expected=_ALIKE, got=got, loc=(row,))
 
 
 def _odd_vectors(data: Any, dim: int | None) -> Iterator[InvalidVector]:

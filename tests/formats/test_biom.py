@@ -133,6 +133,7 @@ def test_columns_are_items_where_rows_are_features(tmp_path: Path, name: str) ->
     assert [amounts(vector) for _, vector, _ in found] == EXPECTED
     shown = source(path, transpose=True, missing="zero").guess
     assert ("left out" in dict(shown)) == (name == "otus.tsv")
+    assert "S1 to S3" in dict(shown)["ids"]
     assert [id_ for id_, _, _ in items(path, transpose=True, missing="zero", id="")] == [None] * 3
 
 

@@ -490,3 +490,9 @@ def test_any_number_of_bad_rows_is_found_in_one_reading(
         row: row for row in range(0, count, 3)
     }
     assert readings == [count, count * 2 // 3]
+
+
+def test_a_missing_id_of_an_index_without_a_name_is_named_as_pandas_does() -> None:
+    frame = pandas.DataFrame({"x": [1, 2]}, index=["a", None])
+    with pytest.raises(InvalidId, match=r"\[1\]\.index: expected .* got a missing value"):
+        items_of(frame)

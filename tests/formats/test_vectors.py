@@ -25,6 +25,19 @@ class Fingerprint:
         return {1: 2}
 
 
+class SparseBits:
+    """What RDKit has of bits that are not folded."""
+
+    def __len__(self) -> int:
+        return 2**40
+
+    def __getitem__(self, place: int) -> int:
+        return 0
+
+    def GetOnBits(self) -> list[int]:  # noqa: N802  # RDKit's name
+        return [1]
+
+
 class Cells:
     """What AnnData has beside its matrix."""
 
@@ -216,3 +229,9 @@ def test_what_is_no_vector_is_refused_with_the_reason(data: Json, words: str) ->
 def test_counts_of_rdkit_as_a_query_are_refused_with_what_makes_a_vector_of_them() -> None:
     with pytest.raises(InvalidVector, match="GetNonzeroElements"):
         row_of(Fingerprint())
+
+
+@pytest.mark.parametrize("read", [rows_of, items_of, lambda rows: row_of(rows[0])])
+def test_bits_that_no_memory_holds_are_refused_with_what_makes_a_set_of_them(read: Json) -> None:
+    with pytest.raises(InvalidVector, match=r"a SparseBits; .*GetOnBits"):
+        read([SparseBits()])
