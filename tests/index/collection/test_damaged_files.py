@@ -1,5 +1,6 @@
 """Files that are damaged, in the way, or of another version: told of, repaired, others kept."""
 
+import fcntl
 import os
 import shutil
 import sqlite3
@@ -488,3 +489,17 @@ def test_a_file_beyond_repair_is_told_of_and_left_alone(path: Path) -> None:
 def test_a_directory_in_use_is_not_checked(catalog: ix.Catalog, tmp_path: Path) -> None:
     with pytest.raises(ix.DirectoryLocked):
         [*ix.check_directory(tmp_path)]
+
+
+@pytest.mark.parametrize("locked", [".", "lock"])
+def test_a_directory_is_in_use_by_either_of_its_locks(tmp_path: Path, locked: str) -> None:
+    """The file may be removed, some file systems lock no folders, and 0.1.0 locks the file."""
+    (tmp_path / "lock").touch()
+    other = os.open(tmp_path / locked, os.O_RDONLY)
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(ix.DirectoryLocked):
+            opened_catalog(tmp_path)
+    finally:
+        os.close(other)
+    opened_catalog(tmp_path).close()
