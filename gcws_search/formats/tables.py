@@ -589,7 +589,9 @@ def _rows(columns: dict[str, Any], layout: Layout) -> InputVectors:
             width = int(lengths[0]) if len(lengths) else 0
             expected = f"{width} values, as in row 0"
         raise_first(
-            InvalidVector(expected=expected, got=f"{lengths[row]} values", loc=(row,))
+            InvalidVector(
+                expected=expected, got=f"{lengths[row]} values", loc=(row, layout.vector[0])
+            )
             for row in np.flatnonzero(lengths != width).tolist()
         )
         return InputVectors(numbers.reshape(len(lengths), width))

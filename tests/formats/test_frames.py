@@ -496,3 +496,9 @@ def test_a_missing_id_of_an_index_without_a_name_is_named_as_pandas_does() -> No
     frame = pandas.DataFrame({"x": [1, 2]}, index=["a", None])
     with pytest.raises(InvalidId, match=r"\[1\]\.index: expected .* got a missing value"):
         items_of(frame)
+
+
+def test_a_list_of_another_length_is_named_by_its_row_and_column() -> None:
+    frame = pandas.DataFrame({"x": [1, 2], "tags": [[1, 2], [3]]})
+    with pytest.raises(InvalidVector, match=r"\[1\]\.tags: expected 2 values"):
+        items_of(frame)
