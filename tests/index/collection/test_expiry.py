@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gcws_search import index as ix
+from gcws_search.index.collection.expiry import lasting
 from tests.support.index.items import DIM, Clock, batch, opened_catalog, put, vector
 from tests.support.pausing import paused_at
 from tests.support.waiting_writes import together
@@ -225,6 +226,10 @@ def test_times_are_read_as_ms(clock: Clock, value: str | float | None, expected:
 def test_what_is_no_time_is_refused(value: Any) -> None:  # noqa: ANN401
     with pytest.raises(ix.InvalidParameter):
         ix.expiry_ms(value)
+
+
+def test_what_is_put_at_the_instant_of_its_end_does_not_last() -> None:
+    assert lasting([999, 1000, 1001, None], 4, now=1.0).tolist() == [0, 0, 1, 1]
 
 
 def test_what_is_put_beside_a_compaction_keeps_its_time_and_version(

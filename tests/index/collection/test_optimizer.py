@@ -100,25 +100,6 @@ def test_lists_come_with_growth_answer_searches_and_outlive_a_restart(
         assert stored.memory.curve() == curve
 
 
-def test_what_was_put_piece_by_piece_and_deleted_is_as_good_after_a_restart(
-    tmp_path: Path, rng: np.random.Generator
-) -> None:
-    rows, queries = clustered(rng, 4000, 400, dim=DIM)
-    gone = {str(i) for i in range(0, 4000, 5)}
-    with opened(tmp_path) as stored:
-        put(stored, rows[:3000])
-        stored.finish_background_work()
-        for first in range(3000, 4000, 50):
-            put(stored, rows[first : first + 50], first)
-        stored.delete(sorted(gone))
-    with opened(tmp_path) as stored:
-        assert has_lists(stored)
-        assert len(stored) == 3200
-        assert not gone & {name for hits in found(stored, queries) for name, _ in hits}
-        mean, error = mean_recall(stored, queries)
-        assert mean >= 0.9 - 4 * error
-
-
 def test_rows_that_wait_when_a_process_ends_have_lists_after_its_restart(
     tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

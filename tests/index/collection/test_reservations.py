@@ -3,6 +3,7 @@
 import errno
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
@@ -317,26 +318,6 @@ def test_two_snapshots_by_the_time_of_one_microsecond_get_two_names(
 # What fails
 
 
-@pytest.mark.parametrize(
-    "step", [(Path, "rename"), (data_directory, "sync_file"), (Path, "unlink")]
-)
-def test_a_drop_that_fails_leaves_the_collection(
-    step: tuple[Any, str], catalog: ix.Catalog, tmp_path: Path
-) -> None:
-    stored = made(catalog, count=2)
-    error = OSError(errno.EIO, "Input/output")
-    with mock.patch.object(*step, side_effect=error), pytest.raises(ix.StorageFailed):
-        catalog.drop("things")
-    again = catalog.get("things")
-    assert again is not stored
-    put(again, {"later": 9})
-    assert reopened(again, tmp_path) == holding({"i0": 1, "i1": 2, "later": 9})
-    catalog.drop("things")
-    catalog.close()
-    opened_catalog(tmp_path).close()
-    assert {path.name for path in tmp_path.glob("*sqlite*")} == set()
-
-
 def test_a_damaged_collection_stays_as_it_was_where_nothing_can_replace_it(
     catalog: ix.Catalog, snapshot: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -392,6 +373,18 @@ def test_closing_waits_for_what_is_under_way_and_refuses_what_comes(
     assert unfinished(tmp_path) == []
 
 
+def test_a_snapshot_that_is_being_finished_while_its_catalog_closes_is_refused(
+    catalog: ix.Catalog, tmp_path: Path
+) -> None:
+    made(catalog)
+    incoming = sent(catalog, "sent", catalog.snapshot("things", "s").path.read_bytes())
+    with paused_at(snapshots_module, "sync_file", lambda: incoming.finish(None)) as work:
+        catalog.close()
+    assert isinstance(work.error, ix.CollectionNotFound)
+    incoming.discard()
+    assert unfinished(tmp_path) == []
+
+
 def test_closing_ends_a_restore_before_it_replaces_anything(
     catalog: ix.Catalog, snapshot: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -415,4 +408,12 @@ def test_each_operation_writes_a_file_of_its_own(tmp_path: Path) -> None:
         path.with_name(f"{path.name}-journal").touch()
     directory.close()
     DataDirectory(tmp_path).close()
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+def test_a_file_is_removed_with_its_log(tmp_path: Path) -> None:
+    with closing(DataDirectory(tmp_path)) as directory:
+        for each in (directory.file("things"), tmp_path / "things.sqlite-wal"):
+            each.touch()
+        directory.remove("things")
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
