@@ -934,7 +934,8 @@ def test_coordinates_have_names(opened: Open, tmp_path: Path) -> None:
     assert sorted(items.names().values()) == ["acid", "ester", "phenol"]
     assert [*items.names("es").values()] == ["ester"]
     place = {name: index for index, name in items.names().items()}
-    assert items.names(indices=[place["acid"], 99]) == {place["acid"]: "acid"}
+    more = range(99, 5000)  # several requests of them
+    assert items.names(indices=[place["acid"], *more]) == {place["acid"]: "acid"}
     hits = items.query({"acid": 2, "never seen": 2}, limit=1)
     assert [(hit.id, hit.score) for hit in hits] == [("a", 2 / 5)]
     many = items.query_many([{"ester": -1}, {"acid": 1}], limit=1)
