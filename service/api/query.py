@@ -845,7 +845,8 @@ async def answer_page(
     """Answer with a page of a ranking: the hits after the last one of the previous page.
 
     No hit comes twice, whatever is written meanwhile. With a recall of 1, no hit that existed is
-    left out either. Below, a deeper search may find hits that earlier pages have missed.
+    left out either. Below, a deeper search may find hits that earlier pages have missed. A page
+    that begins or ends within equal scores is exact: hits continue by id there.
     """
     if asked.offset:
         raise ix.InvalidParameter(
@@ -854,12 +855,17 @@ async def answer_page(
     mark = _query_mark(collection, asked, vector)
     limit, max_limit = asked.params.limit, service.settings.max_limit
     seen, least, last = _read_cursor(cursor, mark) if isinstance(cursor, str) else (0, inf, "")
-    depth = seen + limit + 1  # one more shows whether another page follows
+    params, depth = asked.params, seen + limit + 1  # one more shows whether another page follows
     while True:
         depth = min(depth, max_limit)
-        [found] = await _rank(service, collection, asked, ix.deepen(asked.params, depth))
+        [found] = await _rank(service, collection, asked, ix.deepen(params, depth))
         ranked = sorted((-score, each) for score, each in zip(found.scores, found.ids, strict=True))
         behind = [hit for hit in ranked if hit > (-least, last)]
+        begins_tied = sum(score == -least for score, _ in ranked) > 1
+        ends_tied = len(behind) > limit and behind[limit - 1][0] == behind[limit][0]
+        if params.recall < 1 and (begins_tied or ends_tied):  # only a scan finds all equal hits
+            params = replace(params, recall=1.0)
+            continue
         if len(behind) > limit or len(ranked) < depth or depth == max_limit:
             break
         depth *= _GROWTH

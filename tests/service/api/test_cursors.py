@@ -6,6 +6,7 @@ import numpy as np
 import orjson
 import pytest
 
+from tests.support.index.policies import FEW_ROWS
 from tests.support.reference.kernels import gmm_of_rows
 from tests.support.service.client import Client, Json, Serve, assert_problem
 
@@ -137,6 +138,23 @@ def test_pages_go_on_when_others_store_or_remove_a_name_of_the_query(
     other = {"vector": {"names": ["new", "a"], "values": [1, 3]}}
     answer = client.post(f"{URL}/query", json=asked | other | {"cursor": first["cursor"]})
     assert_problem(answer, 422, "invalid_parameter", "cursor")
+
+
+def test_pages_have_all_of_thousands_of_equal_items_at_any_recall(serve: Serve) -> None:
+    client = serve(policies=FEW_ROWS)
+    assert client.put(URL, json={"dim": 3}).status_code == 201
+    vectors = [[2, 1, 1]] * 3 + [[1, 1, 1]] * 5000
+    items = [{"id": f"i{number}", "vector": vector} for number, vector in enumerate(vectors)]
+    assert client.put(f"{URL}/items", json={"items": items}).status_code == 200
+    client.finish_background_work("pages")
+    found: list[str] = []
+    cursor: Json = True
+    while cursor:
+        answer = page(client, cursor, vector=[2, 1, 1], limit=900)
+        found += [hit["id"] for hit in answer["hits"]]
+        cursor = answer.get("cursor")
+    assert found[:3] == ["i0", "i1", "i2"]
+    assert found[3:] == sorted(f"i{number}" for number in range(3, 5003))
 
 
 def test_pages_say_where_they_end_before_the_ranking(serve: Serve) -> None:
