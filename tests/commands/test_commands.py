@@ -362,7 +362,7 @@ def test_what_is_misspelt_gets_a_suggestion(call: Call, line: str, meant: str) -
         ("query coffees", "--id"),
         ("load - - --into b", "standard input"),
         ("load a.svm --into b --zero-based --one-based", "--one-based"),
-        ("serve --port x", "--port: expected a whole number, got 'x'"),
+        ("serve --port x", "--port: expected an integer, got 'x'"),
         ("serve --port 99999", "less than or equal to 65535, got '99999'"),
         ("shard --shard -1", "--shard: expected a number greater than or equal to 0, got '-1'"),
         ("query coffees b c", "expected no more arguments, got b c"),
