@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import httpx
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -829,6 +830,23 @@ def test_snapshots_are_awaited_too(url: str, tmp_path: Path) -> None:
             assert await snapshots.list() == []
 
     asyncio.run(work())
+
+
+def test_a_snapshot_that_arrives_changed_is_not_kept(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = httpx.Response.iter_bytes
+    with gcws_search.connect(url) as server:
+        server.collection("changed", dim=1).add([[1]])
+        snapshots = server.snapshots("changed")
+        made = snapshots.create()
+        monkeypatch.setattr(
+            httpx.Response, "iter_bytes", lambda *given: (each[:-1] for each in read(*given))
+        )
+        with pytest.raises(gcws_search.ServerError, match="not what was sent"):
+            snapshots.download(made["name"], tmp_path / "copy")
+        snapshots.delete(made["name"])
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_rows_whose_id_comes_again_are_counted(opened: Open) -> None:
