@@ -10,11 +10,13 @@ from tests.support.paths import REPOSITORY, sources
 POINTS = {REPOSITORY / "tests" / "crashes" / name for name in ("points.py", "cluster_points.py")}
 """Name the points of the program at which a process of a trial ends itself."""
 OWN = {"self", "cls"}
+OF_TUPLES = {"_replace", "_asdict", "_fields"}
+"""Public in spite of their names, which cannot be those of a named tuple's fields."""
 
 
 def is_private(name: str) -> bool:
     """Whether a name is of no concern to other modules."""
-    return name.startswith("_") and not name.startswith("__")
+    return name.startswith("_") and not name.startswith("__") and name not in OF_TUPLES
 
 
 def patched_names(tree: ast.Module) -> Iterator[str]:

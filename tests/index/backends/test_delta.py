@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -179,17 +178,6 @@ def test_a_filter_may_leave_fewer_rows_than_the_limit(read: Made) -> None:
         exact = SearchParams(limit=100, recall=1.0)
         assert answers(found) == answers(index.search(some, exact, permitted=permitted))
         assert all(sorted(hits.rows.tolist()) == few for hits in found)
-
-
-def test_the_index_is_told_how_many_of_its_own_rows_are_permitted(read: Made) -> None:
-    index, _, queries = read
-    permitted = (np.arange(OLD + NEW) % 2).astype(np.uint8)
-    backend = index.backend
-    with mock.patch.object(
-        backend, "_search_indexed", side_effect=backend._search_indexed
-    ) as search:
-        index.search(queries[:1], SearchParams(limit=3), permitted=permitted)
-    assert search.call_args.args[1].permitted_count == OLD // 2
 
 
 def test_ties_between_rows_that_wait_and_others_are_all_there(rng: np.random.Generator) -> None:
