@@ -60,10 +60,11 @@ _SIGNATURES: Final = re.compile(rb'\s*\[\s*\{[^{}\[\]]*"class"\s*:\s*"sourmash_s
 _BIOM: Final = re.compile(rb'\s*\{[^\n]{0,4096}"format"\s*:\s*"Biological Observation Matrix')
 _MGF: Final = re.compile(rb"([^\r\n]*[\r\n]){0,100}?BEGIN IONS\s")
 _SQL: Final = re.compile(
-    rb"(?:\s++|--(?! (?:MySQL|MariaDB|PostgreSQL|phpMyAdmin)\b)[^\r\n]*+|/\*.*?\*/;?)*+"
+    rb"(?:\s|--(?! (?:MySQL|MariaDB|PostgreSQL|phpMyAdmin)\b)[^\r\n]*+"
+    rb"|/\*[^*]*+\*++(?:[^/*][^*]*+\*++)*/;?)*"  # not possessive: see `end_of_rows`
     rb"(?:-- (?:MySQL|MariaDB|PostgreSQL|phpMyAdmin)\b|PRAGMA\s+\w+\s*=|SET\s+\w+\s*="
     rb"|(?:CREATE|DROP)\s+(?:TABLE|DATABASE)\s|INSERT\s+INTO\s)",
-    re.DOTALL | re.IGNORECASE,
+    re.IGNORECASE,
 )
 _FOREIGN: Final = (
     (

@@ -493,6 +493,7 @@ def test_one_long_object_for_all_rows_is_refused_with_what_writes_one_for_each(
         ("a.gct", "#1.3\r\n2\t1\t0\t0\r\nid\ts\r\na\t1\r\nb\t2\r\n", "cmapPy"),
         ("a.vcf", "##fileformat=VCFv4.2\n#CHROM\tPOS\n1\t2\n", "bcftools"),
         ("a.sql", "-- MySQL dump 10.13\n--\nCREATE TABLE `t` (a int);\n", "SQL dump"),
+        ("a.sql", "-- of /* a\n/* two\n ** */ /**/\nCREATE TABLE t (a int);\n", "SQL dump"),
         ("a.sql", "/*M!999999\\- mode */ \n-- MariaDB dump 10.19\n", "SQL dump"),
         ("a.sql", "--\n-- PostgreSQL database dump\n--\n\n\\restrict x\nSET a = 0;\n", "SQL dump"),
         ("a.sql", "PRAGMA foreign_keys=OFF;\nBEGIN TRANSACTION;\n", "SQL dump"),
