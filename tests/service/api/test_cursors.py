@@ -6,6 +6,7 @@ import numpy as np
 import orjson
 import pytest
 
+from gcws_search import index as ix
 from tests.support.index.policies import FEW_ROWS
 from tests.support.reference.kernels import gmm_of_rows
 from tests.support.service.client import Client, Json, Serve, assert_problem
@@ -155,6 +156,30 @@ def test_pages_have_all_of_thousands_of_equal_items_at_any_recall(serve: Serve) 
         cursor = answer.get("cursor")
     assert found[:3] == ["i0", "i1", "i2"]
     assert found[3:] == sorted(f"i{number}" for number in range(3, 5003))
+
+
+def test_a_page_that_begins_or_ends_within_equal_scores_has_all_of_them(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of them a search below a recall of 1 misses."""
+    search = ix.StoredCollection.search
+    missed = ix.parse_filter({"must": {"key": "missed", "exists": False}})
+
+    def miss(self: ix.StoredCollection, *asked: Json, **more: Json) -> Json:
+        if asked[1].recall < 1:
+            more["where"] = missed
+        return search(self, *asked, **more)
+
+    monkeypatch.setattr(ix.StoredCollection, "search", miss)
+    assert client.put(URL, json={"dim": 2}).status_code == 201
+    vectors = [[1, 1]] * 15 + [[1, 2 + n] for n in range(20)]
+    items: list[Json] = [{"id": f"i{n:02}", "vector": vector} for n, vector in enumerate(vectors)]
+    items[5]["payload"] = items[12]["payload"] = {"missed": True}
+    assert client.put(f"{URL}/items", json={"items": items}).status_code == 200
+    first = page(client, True, vector=[1, 1], limit=10)
+    second = page(client, first["cursor"], vector=[1, 1], limit=10)
+    found = [hit["id"] for hit in (*first["hits"], *second["hits"])]
+    assert found == [f"i{n:02}" for n in range(20)]
 
 
 def test_pages_say_where_they_end_before_the_ranking(serve: Serve) -> None:
