@@ -386,7 +386,7 @@ class JsonResponse(Response):
         """
         cycle: RequestResponseCycle | None = scope[CYCLE]() if CYCLE in scope else None
         is_usual = cycle is not None and cycle.keep_alive and not cycle.flow.write_paused
-        # Another `send` is that of middleware, or of a route that the framework calls.
+        # A different `send` belongs to middleware, or to a route that the framework calls.
         if cycle is None or not is_usual or send != cycle.send or cycle.scope["method"] == "HEAD":
             await super().__call__(scope, receive, send)
             return

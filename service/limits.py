@@ -175,8 +175,8 @@ class Admission:
 
 
 _LOG_ROOM_BYTES: Final = 1 << 24
-"""Twice the write-ahead log of a file: SQLite empties a log only if all of it fits into the file,
-and with neither a delete is possible."""
+"""Twice the size of a write-ahead log. SQLite empties a log only if all of it fits into the file; a
+delete needs room in the log."""
 
 
 class Room:

@@ -149,7 +149,7 @@ class TimedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep a connection open for the answers to whole requests, as long as a stop would.
+        """Keep the connection open for the answers to complete requests, up to `shutdown_seconds`.
 
         A client that has gone is not distinguishable from one that only stopped sending.
         """
@@ -176,17 +176,17 @@ class TimedProtocol(HttpToolsProtocol):
             self._expect_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header; drop those behind a body."""
+        """Add a header; drop trailers, which follow a body."""
         if self._reading_head:
             super().on_header(name, value)
 
     def on_body(self, body: bytes) -> None:
-        """Count anew the bytes that are no body: extensions of chunks, and what follows them."""
+        """Restart the count of bytes that are not body: chunk extensions and trailers."""
         self._head_bytes = 0
         super().on_body(body)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what cannot be read with a problem that says why; close the connection."""
+        """Answer unreadable input with a problem that says why, and close the connection."""
         error = sys.exc_info()[1]
         cause = error and (error.__context__ or error)  # the parser's, or of one of its callbacks
         self._refuse(str(cause or msg), is_long=self._is_head_long())
@@ -259,7 +259,7 @@ class TimedProtocol(HttpToolsProtocol):
         return head > most or len(self.url) > _MAX_ADDRESS_BYTES
 
     def _refuse(self, reason: str, *, is_long: bool) -> None:
-        """Answer what is no request, after the requests before it, and read no more."""
+        """Refuse input that is not a request, after the requests before it, and read no more."""
         # A server listens before it imports these.
         from gcws_search.service import errors, problems  # noqa: PLC0415
 
@@ -277,7 +277,7 @@ class TimedProtocol(HttpToolsProtocol):
         lines = [name + b": " + value for name, value in (*answer.raw_headers, *own)]
         status = STATUS_LINE[answer.status_code]
         is_next = self.cycle is None or self.cycle.response_complete
-        if not self._reading_head:  # it is the body of the last request
+        if not self._reading_head:  # the input is in the body of the last request
             if self.cycle.response_started:
                 self.transport.close()
                 return

@@ -38,8 +38,8 @@ _RETRY_SECONDS: Final = 0.01
 _STEP_PAGES: Final = 256
 """Given back while writers wait."""
 _MANY_ITEMS: Final = 1 << 16
-"""Their coordinates are not looked through each time that some are removed. As many names of no
-item stay in memory."""
+"""Their coordinates are not looked through each time that some are removed. Up to this many names
+that no item has stay in memory."""
 _AT_ONCE: Final = 4096
 """Items that are looked through between two looks at whether to stop, and names that are removed
 while writers wait."""
