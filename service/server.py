@@ -168,6 +168,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._head_bytes += len(data)
         self._data = data
         super().data_received(data)
+        self._data = b""
         if not self._head_bytes or self._refusal:
             return
         if self._head_bytes > self.settings.max_header_bytes:
