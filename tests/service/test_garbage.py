@@ -19,7 +19,7 @@ from tests.support.service.bodies import arrow, ndjson, npy
 from tests.support.service.client import Json
 from tests.support.service.live_server import URL, listening
 
-_OURS: Final = "gcws_search."
+_OURS: Final = ("gcws_search.", "uvicorn.")
 GOOD: Final = [{"id": f"n{row}", "vector": [row, 1, 2, 3]} for row in range(40)]
 BAD: Final = {"id": "bad", "vector": [1]}
 BAD_LINE: Final = json.dumps(BAD)
@@ -67,6 +67,7 @@ REQUESTS: Final[dict[str, tuple[int, str, str, Json]]] = {
     "load what is no CSV": (400, "POST", "load", {**table(), "content": "a,a\n1,2\n"}),
     "load what is there": (409, "POST", "load?mode=insert", lines()),
     "load what is cut short": (400, "POST", "load", CUT_BODY),
+    "show": (200, "GET", "", {}),
     "query": (200, "POST", "query", {"json": QUERY}),
     "query by what is bad": (422, "POST", "query", {"json": BAD_QUERY}),
     "query a batch": (200, "POST", "query/batch", {"json": {"queries": [QUERY] * 9}}),
