@@ -1,6 +1,7 @@
 """Where the repository is, and what tests read of it."""
 
 import ast
+import gc
 from collections.abc import Iterator
 from functools import cache
 from itertools import chain
@@ -24,4 +25,8 @@ def sources(*folders: str) -> Iterator[tuple[Path, ast.Module]]:
 @cache
 def _parsed(package: str) -> list[tuple[Path, ast.Module]]:
     paths = sorted((REPOSITORY / package).rglob("*.py"))
-    return [(path, ast.parse(path.read_text())) for path in paths]
+    gc.disable()  # it would look again and again at millions of nodes that stay
+    parsed = [(path, ast.parse(path.read_text())) for path in paths]
+    gc.freeze()
+    gc.enable()
+    return parsed
