@@ -14,6 +14,7 @@ RUN pip install -q --require-hashes -r requirements${EXTRA:+-$EXTRA}.txt
 
 COPY pyproject.toml ./
 COPY README.md ./
+COPY LICENSE ./
 COPY gcws_search gcws_search
 COPY index index
 COPY service service

@@ -162,6 +162,7 @@ def test_the_build_context_is_what_the_image_copies() -> None:
         for word in i.text.split()[:-1]
     }
     assert set(allowed) == copied
+    assert {PROJECT["readme"], *PROJECT["license-files"]} <= copied
 
 
 # Metadata
