@@ -83,7 +83,7 @@ def _load() -> tuple[str, dict[str, bytes]]:
 
 @cache
 def _compress(body: bytes) -> bytes:
-    return gzip.compress(body, mtime=0)
+    return gzip.compress(body, 9, mtime=0)
 
 
 @router.get("/")

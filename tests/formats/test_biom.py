@@ -4,13 +4,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 
 from gcws_search.formats.files import BadFile
 from tests.support.files import items, source
 from tests.support.service.client import Json
+
+h5py = pytest.importorskip("h5py")  # which has no wheels for the newest Python
 
 AMOUNTS = np.array([[0, 1, 2.5], [3, 0, 0], [0, 0, 7]])
 NAMES = ["O1", "k__A; p__B", "O3"]

@@ -22,7 +22,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-import h5py
 import numpy as np
 import pandas
 import pyarrow as pa
@@ -1342,6 +1341,7 @@ def test_damaged_offsets_of_arrow_are_refused(tmp_path: Path, new: Json) -> None
 def test_files_with_damage_anywhere_are_read_or_refused(
     tmp_path: Path, rng: np.random.Generator
 ) -> None:
+    h5py = pytest.importorskip("h5py")
     table = pa.table({"id": ["ab", "cd"], "a": [1.0, 2.0], "b": [[1], [2, 3]]})
     whole = [write(table, tmp_path).read_bytes() for write in TYPED[:3]]
     np.save(tmp_path / "a.npy", np.eye(3))
