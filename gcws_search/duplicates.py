@@ -317,8 +317,8 @@ def _finished(folder: Path, key: str) -> Deduplicated | None:
     report, state = folder / _REPORT, folder / _WORK / _STATE
     for path in (report, state):
         if path.exists():
-            held = json.loads(path.read_text())
-            if held.pop("key") != key:
+            held = _members(path)
+            if held.pop("key", None) != key:
                 break
             if path == state:
                 return None
@@ -332,6 +332,15 @@ def _finished(folder: Path, key: str) -> Deduplicated | None:
         got=f"{str(folder)!r}, which has other contents",
         loc=("output",),
     )
+
+
+def _members(path: Path) -> dict[str, Any]:
+    """Return the members of a JSON object in a file; none if it has another content."""
+    with suppress(ValueError):
+        held = json.loads(path.read_bytes())
+        if isinstance(held, dict):
+            return held
+    return {}
 
 
 @contextmanager

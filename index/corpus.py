@@ -354,30 +354,41 @@ def measure_recall(
     n = len(rows)
     rng = np.random.default_rng(1)
     sample = np.sort(rng.choice(n, min(n, _CHECKED), replace=False)).astype(np.int64)
-    pairs, found = np.zeros(len(sample), np.int64), np.zeros(len(sample), np.int64)
-    calls = ((rows, sample, min_score, first) for first in range(0, n, _SCANNED))
-    for step, (of, among) in enumerate(results(pool, _partners, calls), 1):
-        np.add.at(pairs, among, 1)
-        np.add.at(found, among[roots[of] == roots[sample[among]]], 1)
+    pairs, found = np.zeros((2, len(sample)), np.int64)
+    calls = (
+        (rows, sample, roots[sample], min_score, first, roots[first : first + _SCANNED])
+        for first in range(0, n, _SCANNED)
+    )
+    for step, (more, good) in enumerate(results(pool, _count_partners, calls), 1):
+        pairs += more
+        found += good
         progress(min(1.0, step * _SCANNED / n))
     with_partners = int(np.count_nonzero(pairs))
-    total, good = int(pairs.sum()), int(found.sum())
-    low, high = _wilson(good / total, with_partners) if total else (0.0, 1.0)
-    return Recall(total, good, low, high)
+    total, connected = int(pairs.sum()), int(found.sum())
+    low, high = _wilson(connected / total, with_partners) if total else (0.0, 1.0)
+    return Recall(total, connected, low, high)
 
 
-def _partners(
-    rows: StoredRows, sample: Int64s, min_score: float, start: int
+def _count_partners(
+    rows: StoredRows,
+    sample: Int64s,
+    sample_roots: Int32s,
+    min_score: float,
+    start: int,
+    roots: Int32s,
 ) -> tuple[Int64s, Int64s]:
-    """Return rows from one on that score enough with a row of the sample, and the latter."""
+    """Count the rows from one on that score enough with each of a sample; those of its group.
+
+    roots: of the rows to count.
+    """
     every, workers = rows.open(), Workers(1)
     view = RowView(every[sample], np.ones(len(sample), np.uint8), len(sample))
     inverted = InvertedIndex.of(view.vectors, workers)
     params = SearchParams(limit=len(sample), recall=1.0, min_score=min_score)
     near = _near_rows(view.vectors, min_score)
-    found = []
-    for first in range(start, min(start + _SCANNED, len(every)), CHUNK_ROWS // 8):
-        chunk = every[first : first + CHUNK_ROWS // 8]
+    pairs, found = np.zeros((2, len(sample)), np.int64)
+    for first in range(start, start + len(roots), CHUNK_ROWS // 8):
+        chunk = every[first : min(first + CHUNK_ROWS // 8, start + len(roots))]
         some = near(chunk)
         chunk, numbers = chunk[some], first + some
         skip = np.searchsorted(sample, numbers)
@@ -387,9 +398,11 @@ def _partners(
             view, chunk, params, skip=skip, inverted=inverted, workers=workers, with_ties=False
         )
         there = np.arange(hits.rows.shape[1]) < hits.sizes[:, None]
-        found.append((np.repeat(numbers, hits.sizes), hits.rows[there]))
-    of, among = zip(*found, strict=True)
-    return np.concatenate(of), np.concatenate(among)
+        among = hits.rows[there]
+        is_found = np.repeat(roots[numbers - start], hits.sizes) == sample_roots[among]
+        pairs += np.bincount(among, minlength=len(sample))
+        found += np.bincount(among[is_found], minlength=len(sample))
+    return pairs, found
 
 
 def _near_rows(sample: VectorBatch, min_score: float) -> Callable[[VectorBatch], Int64s]:

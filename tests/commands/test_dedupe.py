@@ -439,6 +439,19 @@ def test_another_search_is_not_laid_over_one(lines: Path, tmp_path: Path) -> Non
     assert (out / "report.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("place", ["report.json", ".work/state.json"])
+@pytest.mark.parametrize("content", ['{"rows": 3}', "[1]", "", '{"key": ', "\udcff"])
+def test_a_folder_of_another_program_is_refused(
+    lines: Path, tmp_path: Path, place: str, content: str
+) -> None:
+    path = tmp_path / "out" / place
+    path.parent.mkdir(parents=True)
+    path.write_text(content, "utf-8", "surrogateescape")
+    words = lines, "--text", "body", "--min-score", 0.5, "-o", tmp_path / "out"
+    assert "has other contents" in call(*words, code=1)
+    assert path.read_text("utf-8", "surrogateescape") == content
+
+
 def test_bad_rows_stop_or_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     rows = ["a b c", "...", "a b c", "d e"]

@@ -17,11 +17,21 @@ _ROUNDED = 1.00001
 class Bucket(NamedTuple):
     """Memory for one bucket in `connect_buckets`; as many places as rows."""
 
-    labels: Int32s  # rows with equal labels are connected
+    labels: Int32s  # rows with equal labels were connected before
+    parents: Int32s  # by label: a smaller one connected with it, or itself
     leaders: Int64s  # places of rows that represent others, in a wide bucket
     near: Int64s  # places of the rows that a row is compared with
     rows: Int64s  # and these rows
     scores: Float64s
+
+
+@inner
+def _first(parents: Int32s, label: int) -> int:
+    """Return the smallest label connected with one, and halve the path to it."""
+    while parents[label] != label:
+        parents[label] = parents[parents[label]]
+        label = int(parents[label])
+    return label
 
 
 @inner
@@ -35,11 +45,12 @@ def _connect(
     found: int,
 ) -> int:
     """Append the pairs that connect the rows of a bucket; return the new number of pairs."""
-    norms, labels, leaders = rows.norms, room.labels, room.leaders
+    norms, labels, parents, leaders = rows.norms, room.labels, room.parents, room.leaders
     n = key_rows.shape[0]
     count = 0
     for i in range(n):
         a = int(key_rows[i])
+        own = _first(parents, int(labels[i]))
         compared = count if n > wide else n - i - 1
         size = 0
         for place in range(compared):
@@ -47,25 +58,24 @@ def _connect(
             b = np.int64(key_rows[j])
             # GMM is at most the smaller norm divided by the greater.
             near = min(norms[a], norms[b]) * _ROUNDED >= threshold * max(norms[a], norms[b])
-            if near and labels[j] != labels[i]:
+            if near and _first(parents, int(labels[j])) != own:
                 room.near[size] = j
                 room.rows[size] = b
                 size += 1
         exact_gmm(rows, a, rows, room.rows[:size], room.scores)
         for place in range(size):
             j = room.near[place]
-            if room.scores[place] >= threshold and labels[j] != labels[i]:
+            other = _first(parents, int(labels[j]))
+            if room.scores[place] >= threshold and other != own:
                 out.a[found] = np.int32(a)
                 out.b[found] = key_rows[j]
                 found += 1
-                old = labels[j]
-                for other in range(n):
-                    if labels[other] == old:
-                        labels[other] = labels[i]
+                parents[max(own, other)] = np.int32(min(own, other))
+                own = min(own, other)
         if n > wide and count < wide:
             is_led = False
             for place in range(count):
-                is_led |= labels[leaders[place]] == labels[i]
+                is_led |= _first(parents, int(labels[leaders[place]])) == own
             if not is_led:
                 leaders[count] = i
                 count += 1
@@ -107,26 +117,39 @@ def connect_buckets(
         if size > capacity:
             capacity = 2 * size
             room = _room(capacity)
-        labels = room.labels[:size]
         is_connected = True
         for i in range(size):
-            labels[i] = roots[key_rows[place + i]]
-            is_connected &= labels[i] == labels[0]
+            room.parents[i] = roots[key_rows[place + i]]
+            is_connected &= room.parents[i] == room.parents[0]
         if not is_connected:
+            _label(room, size)
             if size > wide:
                 wides += 1
                 if size > longest:
                     longest, longest_at = size, place
-            held = Bucket(labels, room.leaders, room.near, room.rows, room.scores)
-            found = _connect(key_rows[place:end], rows, threshold, wide, held, out, found)
+            found = _connect(key_rows[place:end], rows, threshold, wide, room, out, found)
         place = end
     return found, wides, longest_at
+
+
+@inner
+def _label(room: Bucket, size: int) -> None:
+    """Label the roots in ``room.parents`` by number; each label is then its own parent."""
+    label = np.int32(0)
+    order = np.argsort(room.parents[:size])
+    for place in range(size):
+        is_new = place > 0 and room.parents[order[place]] != room.parents[order[place - 1]]
+        label += np.int32(is_new)
+        room.labels[order[place]] = label
+    for i in range(size):
+        room.parents[i] = i
 
 
 @inner
 def _room(size: int) -> Bucket:
     """Return memory for a bucket of ``size`` rows."""
     return Bucket(
+        np.empty(size, np.int32),
         np.empty(size, np.int32),
         np.empty(size, np.int64),
         np.empty(size, np.int64),

@@ -1,5 +1,6 @@
 """Groups of rows in files: no false member, as many true ones as the bands promise, restarts."""
 
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -212,6 +213,14 @@ def test_rows_of_one_key_are_compared_with_some_alone(
     assert np.array_equal(roots[:650], np.arange(650))
 
 
+def test_a_million_equal_rows_are_one_group(tmp_path: Path, pool: TaskPool) -> None:
+    """Work that grows with the square of the rows of a key would take minutes."""
+    batch = SmallIndex(CollectionConfig(dim=1)).prepare(np.ones((1 << 20, 1), np.float32))
+    roots, wide = connect(grouping(batch, tmp_path, 1, 1), pool)
+    assert not roots.any()
+    assert wide == Wide(1, 1 << 20, 0)
+
+
 @pytest.mark.parametrize("recall", [0.5, 0.95, 0.999])
 @pytest.mark.parametrize("score", [0.3, 0.8, 0.99, 1.0])
 def test_as_many_bands_as_a_recall_needs(score: float, recall: float) -> None:
@@ -250,6 +259,21 @@ def test_measured_recall_is_that_of_the_sample(
     some = measure_recall(rows, half, LEAST, pool, ignore)
     assert some.low < some.found / some.pairs < some.high
     assert 0 < some.found < some.pairs == whole.pairs
+
+
+def test_recall_among_equal_rows_is_measured_in_little_memory(
+    tmp_path: Path, pool: TaskPool
+) -> None:
+    count = 100_000
+    batch = SmallIndex(CollectionConfig(dim=1)).prepare(np.ones((count, 1), np.float32))
+    roots, held = (np.arange(count) % 2).astype(np.int32), stored(batch, tmp_path)
+    tracemalloc.start()
+    found = measure_recall(held, roots, LEAST, pool, ignore)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.pairs == 256 * (count - 1)
+    assert found.found == 256 * (count // 2 - 1)
+    assert peak < 100 << 20  # each pair as two integers takes 400 MB
 
 
 def test_recall_is_measured_by_all_rows_that_may_score_enough(
