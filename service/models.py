@@ -10,6 +10,7 @@ into one array.
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from bisect import bisect_left
@@ -406,16 +407,24 @@ def require_short_vector(vector: PointBody, limits: Settings, *loc: str | int) -
 
 
 def parse(model: type[Model], body: bytes, limits: Settings) -> Model:
-    """Return a body as its model: compiled code parses and checks JSON."""
-    body = body or model.without_body
+    """Return a body as its model: compiled code parses and checks JSON.
+
+    A byte order mark of UTF-8 is skipped; other encodings are refused by name.
+    """
+    body = body.removeprefix(codecs.BOM_UTF8) or model.without_body
     if not body:
         raise MalformedBody("expected a JSON object, got an empty body")
-    if len(body) > LONG_BYTES:
-        return parse_in_pieces(model, body, limits)
     try:
+        if len(body) > LONG_BYTES:
+            return parse_in_pieces(model, body, limits)
         found = _parse_around_vector(model, body) or model.model_validate_json(body)
-    except ValidationError as error:
-        raise invalid_request(error, model) from None
+    except (ValidationError, MalformedBody) as error:
+        encoding = json.detect_encoding(body)
+        if encoding != "utf-8":
+            raise MalformedBody(f"expected JSON in UTF-8, got {encoding.upper()}") from None
+        raise (
+            error if isinstance(error, MalformedBody) else invalid_request(error, model)
+        ) from None
     for name, limit in model.limited.items():
         count = len(getattr(found, name) or ())
         if count > (limit if isinstance(limit, int) else getattr(limits, limit)):

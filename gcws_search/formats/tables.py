@@ -281,10 +281,10 @@ def items_of_frame(
     try:
         layout = guess(table.schema, id_=id_, text=text, payload=columns)
     except InvalidPayload as error:  # of a column; its first bad value gives more detail
-        key = str(error.loc[-1])
+        key, expected, kind = str(error.loc[-1]), error.expected, error.got
         place = payload_keys(table.column_names).index(key)
-        raise_first(
-            InvalidPayload(expected=error.expected, got=f"{value}, {error.got}", loc=(row, key))
+        raise_first(  # it is read further after this block, which has no `error` then
+            InvalidPayload(expected=expected, got=f"{value}, {kind}", loc=(row, key))
             for row, value in enumerate(table.column(place))
             if value.is_valid
         )

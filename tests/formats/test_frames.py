@@ -405,6 +405,16 @@ def test_what_json_does_not_hold_is_refused_by_its_row_and_column(bad: Json) -> 
         assert items_of(frame, payloads=[]).payloads is None
 
 
+@pytest.mark.parametrize("column", [pa.array([1, 2], pa.duration("s")), pa.array([b"a", b"b"])])
+def test_a_column_that_json_does_not_hold_is_refused_in_each_of_its_rows(column: Json) -> None:
+    with pytest.raises(InvalidPayload) as refused:
+        items_of(pa.table({"x": [1.0, 2.0], "label": column}))
+    assert [each.loc for each in (refused.value, *refused.value.others)] == [
+        (0, "label"),
+        (1, "label"),
+    ]
+
+
 def test_columns_of_several_types_are_taken_as_they_are() -> None:
     mixed = ["a", 3, None, pandas.NA, float("nan"), pandas.Timestamp("2026-01-02"), Decimal("1.5")]
     frame = pandas.DataFrame({"x": range(7), "label": mixed})

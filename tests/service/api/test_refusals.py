@@ -532,6 +532,29 @@ def test_numbers_that_are_none_are_refused(client: Client, number: str) -> None:
             assert_problem(answer, 422, "invalid_vector", place, "[2]", "finite")
 
 
+def test_a_byte_order_mark_of_utf_8_is_skipped_and_other_encodings_are_named(
+    client: Client,
+) -> None:
+    """As RFC 8259 allows; programs of Windows write both."""
+    blanks = " " * 300_000  # a long body is read in pieces
+    sent = {
+        "PUT /items": '{"items": [{"id": "marked", "vector": [1, 2, 3, 4]}]}',
+        "PUT /items?": f'{{"items": [{{"id": "marked", "vector": [1, 2, 3, 4]}}]{blanks}}}',
+        "POST /query": '{"vector": [1, 2, 3, 4]}',
+        "POST /query/batch": '{"queries": [{"vector": [1, 2, 3, 4]}]}',
+        "POST /load": '{"id": "marked", "vector": [1, 2, 3, 4]}\n',
+        "POST /join?limit=1": '{"vector": [1, 2, 3, 4]}\n',
+    }
+    for route, text in sent.items():
+        method, path = route.split()
+        for encoding in ("utf-8-sig", "utf-16", "utf-16-le", "utf-32-be"):
+            answer = ask(client, method, f"{URL}{path}", text.encode(encoding))
+            if encoding == "utf-8-sig":
+                assert answer.status_code == 200, (route, answer.text)
+            else:
+                assert_problem(answer, 400, "malformed_body", "UTF-8", encoding.upper())
+
+
 MALFORMED: Final = (
     b"", b"{", b"[", b'{"items": [', b"items", b'{"items": []} x', b"\xff\xfe", b"NaN,",
     b'{"items": [1,]}', b'{"vector": [1, 2', b'{"vector": [1,,2]}',
