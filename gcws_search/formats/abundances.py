@@ -80,6 +80,11 @@ def _header(file: InputFile, chosen: tuple[str, ...] | None) -> tuple[list[str],
     names = [name.strip() for name in rows[0]]
     names[0] = names[0].lstrip("# ")
     if len(rows[1]) == len(names) + 1:  # R writes row names so
+        if all(not row[-1].strip() for row in rows[1:]):
+            raise BadFile(
+                f"{file.name}: expected a name for each column in the first line, got one fewer, "
+                "and rows that end in a blank cell"
+            )
         names.insert(0, "")
     whole = [row for row in rows[1:] if len(row) == len(names)]
     samples = [

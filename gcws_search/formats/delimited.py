@@ -380,6 +380,12 @@ def _open_table(source: Source, file: InputFile, texts: Collection[int]) -> _Tab
     has_names = told if told is not None else not _is_row(lines, delimiter, point)
     lacks_name = has_names and _lacks_name([line.count(delimiter) for line in lines])
     lacks_name = lacks_name and re.search(rb"\d", lines[1].partition(delimiter)[2]) is not None
+    if lacks_name and all(line.endswith(delimiter) for line in lines[1:]):
+        raise BadFile(
+            f"{file.name}: expected a name for each column in the first line, got one fewer, and "
+            f"rows that end in {delimiter.decode()!r}: a name is missing for row names at its "
+            "start, or for blanks at its end"
+        )
     table = _Table(file, delimiter.decode(), point, has_names, lacks_name)
     odd: list[Unreadable] = []
 

@@ -118,6 +118,11 @@ _FOREIGN: Final = (
         "hits of Elasticsearch; jq -c '(.hits.hits[]? // .) | {id: ._id} + ._source' writes what "
         "they found as rows",
     ),
+    (
+        re.compile(rb'\s*\{\s*"(index|create)"\s*:\s*\{[^{}]*\}\s*\}\s*\{'),
+        "bulk actions of Elasticsearch; jq -nc 'inputs as $a | {id: $a[]._id} + input | "
+        "del(.id | nulls)' writes their documents as rows",
+    ),
     (re.compile(rb"%PDF-"), "a PDF; pdftotext writes its text"),
     (
         re.compile(rb"ORC[^\0]{,4096}\0"),

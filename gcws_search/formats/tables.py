@@ -209,7 +209,10 @@ def _table_of(frame: Any) -> Any:
     if isinstance(frame, pa.Table):
         return frame
     if is_series(frame):
-        column = pa.chunked_array(frame)
+        if len(getattr(frame, "shape", ())) > 1:  # such as of xarray
+            got = f"a {type(frame).__name__}; .to_numpy() makes an array of it"
+            raise InvalidVector(expected="a frame, or a column of lists", got=got)
+        column = pa.chunked_array([frame] if isinstance(frame, pa.Array) else frame)
         if not is_list(column.type):
             raise InvalidVector(
                 expected="a frame, or a column of lists", got=f"a column of {column.type}"
@@ -315,11 +318,11 @@ def guess(
 
     The ids are in a column called ``id``, unless it has another role. Otherwise they are in the
     index of a pandas frame, or in a column without a name, which CSV has for that index. Such an
-    index only counts rows, and is left out, if it has neither a name nor text. An empty ``id_`` is
-    the column without a name, or no column if there is none. Beside JSON text in ``payload`` alone,
-    times with a zone in ``expires`` are the expiries of items. Vectors are a column of lists of
-    numbers, ``indices`` or ``names`` with ``values``, or else all columns of numbers; a ``text``
-    column replaces them. All other columns are fields of the payload.
+    index only counts rows, and is left out, if it has no name, and whole numbers, in CSV any
+    numbers. An empty ``id_`` is the column without a name, or no column if there is none. Beside
+    JSON text in ``payload`` alone, times with a zone in ``expires`` are the expiries of items.
+    Vectors are a column of lists of numbers, ``indices`` or ``names`` with ``values``, or else all
+    columns of numbers; a ``text`` column replaces them. All others are fields of the payload.
 
     Raises
     ------
@@ -334,11 +337,15 @@ def guess(
     called = [name for name in names if name.lower() == "id" and name not in told]
     levels = {UNNAMED, *_index_columns(schema)}
     index = [name for name in names if name in levels]
-    counts = [  # the rows of a frame; one level of several does not
+    counts = [  # the rows of a frame; one level of several does not, and fractions do not
         name
         for name in index
-        if (name == UNNAMED or (name.startswith(_LEVEL) and len(index) == 1))
-        and _is_numbers(schema.field(name).type)
+        if (name == UNNAMED and _is_numbers(schema.field(name).type))
+        or (
+            name.startswith(_LEVEL)
+            and len(index) == 1
+            and pa.types.is_integer(schema.field(name).type)
+        )
     ]
     if id_ is None:
         if not called and len(index) == 1 and not counts:

@@ -25,6 +25,8 @@ from gcws_search.index import (
 )
 
 _SHOWN: Final = 8
+_TABLES: Final = ("__arrow_c_stream__", "__arrow_c_array__", "to_table")
+"""Methods of tables and columns of Arrow, and of its datasets."""
 _COUNTS: Final = "GetNonzeroElements"
 """The method of RDKit's counts."""
 _BITS: Final = "GetOnBits"
@@ -58,8 +60,8 @@ def rows_of(data: Any, dim: int | None = None) -> InputVectors:
         data = [*data]
     if isinstance(data, memoryview):
         data = np.asarray(data)
-    require_many(data)
-    if not hasattr(data, "__array__"):
+    if isinstance(data, Mapping) or not hasattr(data, "__array__"):
+        require_many(data)
         data = list(data)
         if is_most(data, lambda each: isinstance(each, Mapping | Set), "a dict, as others are"):
             return _from_dicts(
@@ -154,7 +156,7 @@ def part_of(column: Any, rows: list[int]) -> Any:
 
 def is_frame(data: Any) -> bool:
     """Return whether data have named columns, or are one that is not of pandas."""
-    is_table = hasattr(data, "__arrow_c_stream__") or hasattr(data, "to_table")
+    is_table = any(hasattr(data, name) for name in _TABLES)
     return is_table and not is_column(data)
 
 
@@ -177,13 +179,23 @@ def require_many(data: Any) -> None:
     """Raise InvalidVector with advice for data that are no list of vectors."""
     if isinstance(data, str | PathLike):
         hint = "`gcws-search load` loads files, and id= asks for an item"
+    elif hasattr(data, "to_pandas") and (
+        isinstance(data, Mapping) or not isinstance(data, Iterable)
+    ):
+        hint = ".to_pandas() makes a frame of it"
     elif isinstance(data, Mapping):
         columns = any(isinstance(each, Sequence) for each in data.values())
         hint = "pandas.DataFrame(…) makes a frame of columns" if columns else "put it in a list"
+        if not columns and any(hasattr(each, "__len__") for each in data.values()):
+            hint = "add(….values(), ids=….keys()) adds vectors"
+            if any(is_frame(each) or hasattr(each, "to_pandas") for each in data.values()):
+                hint = "add each of its values"
     elif hasattr(data, "obs_names"):  # of AnnData
         hint = "add(data.X, ids=data.obs_names, payloads=data.obs) adds its rows"
     elif hasattr(data, "collect"):
         hint = ".collect() makes a frame of it"
+    elif hasattr(data, "__dlpack__"):
+        hint = "numpy.from_dlpack(…) makes an array of it"
     elif not isinstance(data, Iterable):
         hint = "put vectors in a list"
     else:
@@ -454,7 +466,7 @@ def _odd_vectors(data: Any, dim: int | None) -> Iterator[InvalidVector]:
     for row, vector in enumerate(data):
         if isinstance(vector, Mapping | Set):
             got = f"{_article(vector)} beside lists"
-        elif hasattr(vector, "tocsr"):
+        elif hasattr(vector, "tocsr") or is_frame(vector):
             got = f"{_article(vector)} beside others"
         elif hasattr(vector, _COUNTS):
             got = _counts_words(vector)
@@ -506,7 +518,7 @@ def _from_dicts(vectors: Iterable[Mapping[Any, Any]]) -> InputVectors:
     except (OverflowError, TypeError, ValueError):
         values = None
     if values is None or values.ndim != 1:
-        raise_first(_odd_values(values for _, values in pairs))
+        raise_first(_odd_values(pairs))
         raise InvalidVector(expected="numbers as values", got="others")
     lengths = [len(keys) for keys, _ in pairs]
     if kinds and all(issubclass(kind, str) for kind in kinds):
@@ -559,16 +571,17 @@ def _coordinates(vector: Mapping[Any, Any]) -> tuple[list[Any], list[Any]]:
     return list(vector), list(vector.values())
 
 
-def _odd_values(rows: Iterable[Sequence[Any]]) -> Iterator[InvalidVector]:
+def _odd_values(pairs: Sequence[tuple[list[Any], list[Any]]]) -> Iterator[InvalidVector]:
     """Yield an error for each vector whose values are no numbers."""
-    for row, values in enumerate(rows):
-        for value in values:
+    hint = "; pandas.DataFrame(…) makes a frame of such rows" if len(pairs) > 1 else ""
+    for row, (keys, values) in enumerate(pairs):
+        for key, value in zip(keys, values, strict=True):
             try:
                 float(value if is_present(value) else 0)
             except OverflowError:
                 yield _too_large(row)
             except (TypeError, ValueError):
-                got = repr(value)[:40]
+                got = f"{value!r:.40} under {key!r:.40}{hint}"
                 yield InvalidVector(expected="numbers as values", got=got, loc=(row,))
             else:
                 continue

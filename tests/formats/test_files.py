@@ -500,6 +500,8 @@ def test_one_long_object_for_all_rows_is_refused_with_what_writes_one_for_each(
         ("a.sqlite", "SQLite format 3\0\x10\0", "sqlite3 -header -csv"),
         ("a.json", '{"_index":"a","_id":"7","_score":1,"_source":{"n":3}}\n' * 3, r"\._source"),
         ("a.json", '{"took":5,"timed_out":false,"hits":{"hits":[{"_id":"7"}]}}', r"hits\.hits"),
+        ("a.json", '{"index":{"_index":"a","_id":"7"}}\n{"n":3}\n' * 2, r"\$a\[\]\._id"),
+        ("a.json", '{ "create" : {} }\n{"vector":[1]}\n', "bulk actions"),
         ("a.pdf", "%PDF-1.4\n1 0 obj\n", "pdftotext"),
         ("a.orc", "ORC\n\x06\x12\0", "read_table"),
         ("a.nc", "CDF\x02\0\0", "xarray"),
@@ -931,6 +933,21 @@ def test_the_name_of_a_column_of_names_may_lack_as_r_writes_it(
     (tmp_path / "a").write_text(text)
     assert items(tmp_path / "a") == [("r 1", [1, 2.5], None), ("007", [3, 4], None)]
     assert source(tmp_path / "a").columns == ["a", "b, c"]
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("mark", [",", "\t"])
+def test_rows_that_end_in_a_mark_which_the_names_lack_are_refused(
+    tmp_path: Path, mark: str, transpose: bool
+) -> None:
+    """They look like rows with names as R writes them; all columns would shift by one."""
+    lines = ["id", "a", "b"], ["x", "1", "2", ""], ["y", "3", "4", ""]
+    path = tmp_path / f"a.{'csv' if mark == ',' else 'tsv'}"
+    path.write_text("".join(mark.join(cells) + "\n" for cells in lines))
+    with pytest.raises(BadFile, match="a name for each column in the first line, got one fewer"):
+        items(path, transpose=transpose)
+    path.write_text(path.read_text().replace("b\n", f"b{mark}\n", 1))
+    assert items(path)[0][:2] == ("x", [1, 2])
 
 
 def test_a_column_without_a_name_that_has_a_text_has_the_ids(tmp_path: Path) -> None:

@@ -44,6 +44,43 @@ class Cells:
     obs_names = ("AAAC-1",)
 
 
+class Source(dict[str, list[float]]):
+    """What a data set of xarray has: a dict that a frame can be made of."""
+
+    def __array__(self, dtype: Json = None, copy: bool | None = None) -> Json:
+        raise TypeError
+
+    def to_pandas(self) -> pandas.DataFrame:
+        return pandas.DataFrame(self)
+
+
+class Grid:
+    """What an array of xarray has: two dimensions, and a form of Arrow, of which it is a column."""
+
+    dtype = VALUES.dtype
+    shape = VALUES.shape
+
+    def __arrow_c_stream__(self, schema: Json = None) -> Json:
+        return pa.chunked_array([[{"values": 1}]]).__arrow_c_stream__(schema)
+
+    def to_numpy(self) -> Json:
+        return VALUES
+
+
+class Device:
+    """What an array of a device has that NumPy knows, and no more."""
+
+    def __dlpack__(self) -> Json:
+        return VALUES.__dlpack__()
+
+
+class Array:
+    """What makes an array for NumPy, and is no list."""
+
+    def __array__(self, dtype: Json = None, copy: bool | None = None) -> Json:
+        return VALUES.astype(dtype)
+
+
 def dense_of(rows: Json) -> Json:
     """Return rows as an (n, 4) array."""
     if rows.dense is not None:
@@ -106,10 +143,13 @@ def test_entries_given_twice_are_added_up_and_the_matrix_stays() -> None:
         pandas.Series([{1: 1, 3: 2}, {0: 3, 3: 1}], index=["a", "b"]),
         polars.Series(VALUES.tolist()),
         pa.chunked_array([VALUES.tolist()]),
+        pa.array(VALUES.tolist()),
+        Array(),
     ],
     ids=[
         "lists", "arrays", "matrices", "generator", "dicts", "numpy-keys", "json",
         "frame", "pandas-column", "pandas-dicts", "polars-column", "arrow-column",
+        "arrow-array", "array-like",
     ],
 )  # fmt: skip
 def test_sequences_of_vectors(vectors: Json) -> None:
@@ -202,6 +242,17 @@ def test_what_is_no_single_vector_is_refused() -> None:
             [{}, {"acid": 10**400}],
             "[1]: expected finite float32 numbers, got a whole number beyond",
         ),
+        ({"a": VALUES[0], "b": VALUES[1]}, "add(….values(), ids=….keys())"),
+        ({"train": pandas.DataFrame(VALUES)}, "add each of its values"),
+        (Source(), "a Source; .to_pandas() makes a frame of it"),
+        (Grid(), "a Grid; .to_numpy() makes an array of it"),
+        (Device(), "a Device; numpy.from_dlpack(…)"),
+        ([{"id": "a", "acid": 1}, {"id": "b", "acid": 2}], "'a' under 'id'; pandas.DataFrame(…)"),
+        (
+            [pa.table({"a": [1]}), [1, 2]],
+            "[0]: expected vectors of numbers, all of one length, got a Table",
+        ),
+        (pa.array([{"a": 1}]), "a column of lists, got a column of struct"),
         (polars.DataFrame(VALUES).lazy(), "a LazyFrame; .collect() makes a frame of it"),
         (Cells(), "a Cells; add(data.X, ids=data.obs_names"),
         (pandas.Series([1.0, 2.0]), "got 1 dimension; put a vector in a list"),
