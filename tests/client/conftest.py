@@ -1,6 +1,7 @@
 """Collections of every kind: of a server, in a file and in memory, waited for and awaited."""
 
 import asyncio
+import inspect
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -27,7 +28,7 @@ class Awaited:
 
     def __getattr__(self, name: str) -> Json:
         found = getattr(self._inner, name)
-        return partial(self._ended, found) if asyncio.iscoroutinefunction(found) else found
+        return partial(self._ended, found) if inspect.iscoroutinefunction(found) else found
 
     def _ended(self, operation: Json, *given: Json, **named: Json) -> Json:
         return self._runner.run(operation(*given, **named))
