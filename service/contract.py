@@ -29,8 +29,9 @@ class QueryRequest(NamedTuple):
     """Queries with equal options, ready for a search."""
 
     vectors: ix.RawBatch | None
-    """One a query; None: they are one, around a stored item or of unknown names."""
-    item_id: str | None
+    """One a query; None: they are around stored items, or one of unknown names."""
+    item_ids: Sequence[str]
+    """In the place of vectors, or none."""
     params: ix.SearchParams
     where: ix.Filter | None
     filter_text: bytes
@@ -64,22 +65,25 @@ class QueryRequest(NamedTuple):
 
     @property
     def group(self) -> Hashable:
-        """Key of all but the vectors: one call answers the queries of a group."""
+        """Key of all but the vectors and ids: one call answers the queries of a group."""
         shown = self.with_payload, self.with_vector, self.explain
         asked = self.params, self.filter_text, self.backend
         return *asked, *shown, self.allow_partial, self.is_strict
 
 
 def group_queries(asked: Sequence[QueryRequest]) -> list[tuple[Sequence[int], QueryRequest]]:
-    """Merge queries of at most one vector into few requests; return these with query numbers."""
+    """Merge queries of at most one vector or id into few requests, with the query numbers."""
     groups: dict[Hashable, list[int]] = {}
     for number, one in enumerate(asked):
-        groups.setdefault(number if one.vectors is None else one.group, []).append(number)
+        group = number if one.with_unknown is not None else (one.group, one.vectors is None)
+        groups.setdefault(group, []).append(number)
     found = list[tuple[Sequence[int], QueryRequest]]()
     for numbers in groups.values():
-        rows = [rows for number in numbers if (rows := asked[number].vectors) is not None]
         one = asked[numbers[0]]
-        found.append((numbers, one._replace(vectors=ix.concatenate(rows)) if rows else one))
+        rows = [rows for number in numbers if (rows := asked[number].vectors) is not None]
+        ids = [item_id for number in numbers for item_id in asked[number].item_ids]
+        vectors = ix.concatenate(rows) if rows else None
+        found.append((numbers, one._replace(vectors=vectors, item_ids=ids)))
     return found
 
 

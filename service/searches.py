@@ -402,7 +402,7 @@ def search(collection: ix.StoredCollection, query: QueryRequest) -> ix.QueryResu
     if vectors is not None:
         return collection.search(vectors, query.params, where=query.where, backend=query.backend)
     return collection.search_around(
-        str(query.item_id), query.params, where=query.where, backend=query.backend
+        query.item_ids, query.params, where=query.where, backend=query.backend
     )
 
 

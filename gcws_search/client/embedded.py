@@ -384,7 +384,7 @@ class EmbeddedCollection:
         def search(params: ix.SearchParams, where: ix.Filter | None = condition) -> ix.QueryResult:
             if id is None:
                 return self._search(rows, params, where, backend)[0][0]
-            found = self.index.search_around(str(id), params, where=where, backend=backend)
+            found = self.index.search_around([str(id)], params, where=where, backend=backend)
             return found[0]
 
         try:

@@ -692,29 +692,29 @@ class StoredCollection:
 
     def search_around(
         self,
-        item_id: str,
+        ids: Sequence[str],
         params: SearchParams,
         *,
         where: Filter | None = None,
         backend: str | None = None,
-        vector: RawBatch | None = None,
+        vectors: RawBatch | None = None,
     ) -> QueryResults:
-        """Return the hits of a stored item's vector, without the item itself.
+        """Return the hits of the vectors of stored items, each without the item itself.
 
-        If ``vector`` is given, the item need not be in this collection.
+        If ``vectors`` are given, the items need not be in this collection.
 
         Raises ItemNotFound, BackendNotFound, InvalidVector.
         """
-        view, [row] = self.memory.locate([item_id])
+        view, rows = self.memory.locate(ids)
         self.memory.index_of(view, backend)
-        skip = np.array([-1 if row is None else row], np.int64)
-        if vector is not None:
-            query = view.space.prepare(vector)
-        elif row is not None:
-            query = view.vectors[row : row + 1]
+        skip = np.array([-1 if row is None else row for row in rows], np.int64)
+        if vectors is not None:
+            queries = view.space.prepare(vectors)
+        elif None in rows:
+            raise ItemNotFound(ids[rows.index(None)])
         else:
-            raise ItemNotFound(item_id)
-        return self._search(view, query, params, where, skip, backend)
+            queries = view.vectors[skip]
+        return self._search(view, queries, params, where, skip, backend)
 
     def compare(
         self,

@@ -359,9 +359,9 @@ def query_of(
     body: SearchOptions, limits: Settings, condition: Condition = requests.condition
 ) -> QueryRequest:
     """Return the options of checked queries, without vectors."""
-    item_id, where, text = None, None, None
+    ids, where, text = list[str](), None, None
     if isinstance(body, QueryBody):
-        item_id = None if body.id is None else str(body.id)
+        ids += () if body.id is None else (str(body.id),)
         text = body.filter
         if body.group_size is not None:
             require_at_least(body.group_size, 1, "group_size")
@@ -377,7 +377,7 @@ def query_of(
         ranking, least = ix.ranking_of(body.score), ix.least_ranked(body.score, least)
     return QueryRequest(
         vectors=None,
-        item_id=item_id,
+        item_ids=ids,
         params=search_params(limits.max_limit, *depth, least, sense, rerank, ranking),
         where=where,
         filter_text=text or b"",
@@ -804,7 +804,7 @@ def _query_mark(
     """Return a CRC-32 of a query and its collection, except its number of hits."""
     parts: list[bytes] = [
         collection.name.encode(),
-        repr((replace(asked.params, limit=1), asked.backend, asked.item_id)).encode(),
+        repr((replace(asked.params, limit=1), asked.backend, *asked.item_ids)).encode(),
         asked.filter_text,
         asked.score.encode(),
     ]

@@ -6,7 +6,17 @@ import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence, Set
+from collections import defaultdict
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Hashable,
+    Iterable,
+    Iterator,
+    Sequence,
+    Set,
+)
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -237,29 +247,42 @@ class ClusterCollection:
         more = dict[str, Any]()
         if asked.is_strict:
             more |= _as_of(await asyncio.to_thread(self.database.last_moment, self.number))
-        vectors = asked.vectors
-        if asked.item_id is not None:
-            head = self.head("rows", ids=[asked.item_id], with_vector=True) | more
-            count = len(self.shards)
-            shard = bucket_of(asked.item_id, self.database.buckets) % count
-            [answer] = await self.shards.ask({shard: Message(head)}, count=count)
-            item = operations.decode_items(answer)[1]
-            if not len(item):
-                raise ix.ItemNotFound(asked.item_id)
-            vectors = item.vectors
-            more["skip"] = asked.item_id
-        elif asked.with_unknown is not None:
+        ids, vectors = asked.item_ids, asked.vectors
+        if ids:
+            around = partial(self._find_around, asked, more)
+            return await self._find_in_parts(len(ids), lambda part: around(ids[part]))
+        if asked.with_unknown is not None:
             more["unknown"] = encode_sparse(asked.with_unknown)
         elif vectors is not None:
             return await self._find_vectors(asked, vectors, more)
-        return await self._ask(asked, vectors, more)
+        return await self._ask(asked, None, more)
+
+    async def _find_around(
+        self, asked: QueryRequest, more: dict[str, Any], ids: Sequence[str]
+    ) -> list[ix.QueryResult]:
+        """Read the vectors of items from their shards, and search for them in all."""
+        head, count = self.head("rows", with_vector=True) | more, len(self.shards)
+        of_shards = defaultdict[int, list[str]](list)
+        for item_id in ids:
+            of_shards[bucket_of(item_id, self.database.buckets) % count].append(item_id)
+        questions = {shard: Message(head | {"ids": some}) for shard, some in of_shards.items()}
+        answers = await self.shards.ask(questions, count=count)
+        items = ix.ItemBatch.concatenate([operations.decode_items(each)[1] for each in answers])
+        places = {item_id: place for place, item_id in enumerate(items.ids)}
+        for item_id in ids:
+            if item_id not in places:
+                raise ix.ItemNotFound(item_id)
+        vectors = items.vectors[np.array([places[item_id] for item_id in ids])]
+        # A shard of 0.1.0 takes one id alone.
+        return await self._ask(asked, vectors, more | {"skip": ids if len(ids) > 1 else ids[0]})
 
     async def _find_vectors(
         self, asked: QueryRequest, vectors: ix.RawBatch, more: dict[str, Any]
     ) -> list[ix.QueryResult]:
         """Search for vectors, together with concurrent requests with equal options."""
         if len(vectors) > PART_ROWS:
-            return await self._find_in_parts(asked, vectors, more)
+            ask = partial(self._ask, asked, more=more)
+            return await self._find_in_parts(len(vectors), lambda part: ask(vectors[part]))
         group = asked.group, more.get("since"), more.get("at")
 
         async def find(waiting: Sequence[ix.RawBatch]) -> list[list[ix.QueryResult]]:
@@ -269,17 +292,19 @@ class ClusterCollection:
         return await self._batcher.search(group, vectors, find, rows=len(vectors))
 
     async def _find_in_parts(
-        self, asked: QueryRequest, vectors: ix.RawBatch, more: dict[str, Any]
+        self, count: int, find: Callable[[slice], Awaitable[list[ix.QueryResult]]]
     ) -> list[ix.QueryResult]:
-        """Return the hits of many vectors: merging overlaps with the search of the next ones."""
+        """Return the hits of many queries: merging overlaps with the search of the next ones."""
+        if count <= PART_ROWS:
+            return await find(slice(count))
         room = asyncio.Semaphore(_MAX_CALLS)
 
-        async def find(first: int) -> list[ix.QueryResult]:
+        async def find_from(first: int) -> list[ix.QueryResult]:
             async with room:
                 with number_errors(range(first, first + PART_ROWS)):
-                    return await self._ask(asked, vectors[first : first + PART_ROWS], more)
+                    return await find(slice(first, first + PART_ROWS))
 
-        tasks = [asyncio.ensure_future(find(row)) for row in range(0, len(vectors), PART_ROWS)]
+        tasks = [asyncio.ensure_future(find_from(first)) for first in range(0, count, PART_ROWS)]
         try:
             return [*chain(*await asyncio.gather(*tasks))]
         finally:
@@ -426,7 +451,7 @@ class ClusterCollection:
 
         def ask(some: ix.RawBatch, limit: int) -> Future[list[ix.QueryResult]]:
             params = ix.SearchParams(limit=limit, recall=unless.recall, min_score=unless.min_score)
-            asked = QueryRequest(some, None, params, None, b"", None, False, False, False)
+            asked = QueryRequest(some, (), params, None, b"", None, False, False, False)
             return self.shards.begin(self._find_vectors(asked, some, moment))
 
         asked = ask(vectors, 1)

@@ -56,8 +56,8 @@ def search_message(
     """Return the message that asks a shard for the hits of some vectors.
 
     ``more``: ``filter``, ``backend``, ``with_payload``, ``with_vector``, ``max_bytes``, ``skip``
-    (the id of the item whose vector is the only query), or instead of vectors ``unknown``, a query
-    with names that the space does not have.
+    (ids of items that the queries must not find, one each), or instead of vectors ``unknown``, a
+    query with names that the space does not have.
     """
     said, blobs = ({}, []) if vectors is None else encode_vectors(vectors)
     asked = {"filter": None, "backend": None, "with_payload": False, "with_vector": False}
@@ -69,7 +69,7 @@ def _decode_query(asked: Message) -> QueryRequest:
     unknown = head.get("unknown")
     return QueryRequest(
         None if unknown else decode_vectors(head, iter(asked.blobs)),
-        None,
+        (),
         ix.SearchParams(**head["params"]),
         decode_filter(head.get("filter")),
         b"",
@@ -88,8 +88,9 @@ def _answer_search(collection: ix.StoredCollection, asked: Message) -> Message:
     if (skipped := head.get("skip")) is None:
         results = search(collection, query)
     else:
+        ids = [skipped] if isinstance(skipped, str) else skipped
         results = collection.search_around(
-            skipped, query.params, where=query.where, backend=query.backend, vector=query.vectors
+            ids, query.params, where=query.where, backend=query.backend, vectors=query.vectors
         )
     view, sizes, scores, rows, ids = _flatten(results)
     blobs = [sizes.astype(np.int64).tobytes(), scores.astype(np.float64).tobytes()]

@@ -335,7 +335,7 @@ def made(catalog: ix.Catalog) -> ix.StoredCollection:
 def ask(stored: ix.StoredCollection, times: int) -> None:
     for x in range(times):
         stored.search(stored.space.from_dense(np.full((1, 4), x + 1.5, np.float32)), PARAMS)
-        stored.search_around("i3", replace(PARAMS, limit=1))
+        stored.search_around(["i3"], replace(PARAMS, limit=1))
         stored.finish_background_work()
 
 

@@ -202,7 +202,7 @@ def test_the_score_is_the_one_that_a_query_returns(
         vectors = rows(rng)
         collection = filled(config, vectors)
         for number in range(0, COUNT, 20):
-            [around] = collection.search_around(str(number), ix.SearchParams(limit=COUNT))
+            [around] = collection.search_around([str(number)], ix.SearchParams(limit=COUNT))
             assert len(around.ids) > 1
             for item, score in zip(around.ids, around.scores, strict=True):
                 assert collection.explain(str(number), item).score == score

@@ -89,7 +89,7 @@ def test_an_expired_item_is_found_by_nothing_while_the_file_still_has_it(
         with pytest.raises(ix.ItemNotFound):
             read("x")
     with pytest.raises(ix.ItemNotFound):
-        stored.search_around("x", params)
+        stored.search_around(["x"], params)
     assert len(stored.store) == 3
     assert stored.delete(["x"]) == 0
     assert len(stored.store) == 2

@@ -137,7 +137,7 @@ def test_sound_notes_and_lists_are_taken_as_they_are(
             require_sound(stored)
             stored.finish_background_work()  # tables of sparse rows are not in the file
             query = stored.page(limit=1).items[0].id
-            found = stored.search_around(query, SearchParams(limit=10))[0]
+            found = stored.search_around([query], SearchParams(limit=10))[0]
             methods = {"dense": "graph", "sparse": "graph", "learned": "rbf_nystroem"}
             assert found.explanation is not None
             assert found.explanation.method == methods[name]

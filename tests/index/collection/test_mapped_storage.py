@@ -45,7 +45,7 @@ def config(storage: ix.Storage = "mapped", dim: int | None = DIM) -> ix.Collecti
 def answers(stored: ix.StoredCollection, recall: float = 1.0) -> list[list[tuple[str, float]]]:
     asked = replace(ASKED, recall=recall)
     ids = sorted(item.id for item in stored.page(limit=10_000).items)[:40]
-    found = (stored.search_around(each, asked)[0] for each in ids)
+    found = (stored.search_around([each], asked)[0] for each in ids)
     return [[*zip(each.ids, each.scores, strict=True)] for each in found]
 
 

@@ -86,7 +86,7 @@ def test_search_methods_are_checked(stored: ix.StoredCollection) -> None:
     with pytest.raises(ix.BackendNotFound):
         stored.search(query, ix.SearchParams(), backend="gcws")
     with pytest.raises(ix.BackendNotFound):
-        stored.search_around("a", ix.SearchParams(), backend="nrff")[0]
+        stored.search_around(["a"], ix.SearchParams(), backend="nrff")[0]
 
 
 def test_small_payloads_take_little_memory(make: Make) -> None:

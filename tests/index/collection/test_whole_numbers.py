@@ -43,7 +43,7 @@ def held_as_bytes(stored: ix.StoredCollection) -> bool:
 
 def answers(stored: ix.StoredCollection, params: ix.SearchParams) -> list[Any]:
     """Return the hits of 10 items, and of vectors that are no whole numbers."""
-    around = [stored.search_around(f"i{210 * n}", params)[0] for n in range(10)]
+    around = [stored.search_around([f"i{210 * n}"], params)[0] for n in range(10)]
     queries = stored.space.from_dense(QUERIES)
     found = [*around, *stored.search(queries, params), *stored.search(queries[:1], params)]
     return [[*zip(each.ids, each.scores, strict=True)] for each in found]

@@ -81,7 +81,7 @@ def test_an_item_asked_for_by_its_id_is_not_among_them(
 ) -> None:
     stored, model = filled
     first = min(model)
-    [hits] = stored.search_around(first, ix.SearchParams(limit=500, recall=1))
+    [hits] = stored.search_around([first], ix.SearchParams(limit=500, recall=1))
     others = {each: slot for each, slot in model.items() if each != first}
     assert [*zip(hits.ids, hits.scores, strict=True)] == expected(others, model[first], 500)
 

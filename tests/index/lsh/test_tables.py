@@ -422,8 +422,8 @@ ESTIMATES = SearchParams(limit=3, rerank="none")
 USES: dict[str, tuple[Callable[[StoredCollection, RawBatch], object], int]] = {
     "proven": (lambda stored, some: stored.search(some, PROVEN), WANTED),
     "estimates": (lambda stored, some: stored.search(some, ESTIMATES), WANTED),
-    "proven around an item": (lambda stored, _: stored.search_around("5", PROVEN), WANTED),
-    "estimates around an item": (lambda stored, _: stored.search_around("5", ESTIMATES), WANTED),
+    "proven around an item": (lambda stored, _: stored.search_around(["5"], PROVEN), WANTED),
+    "estimates around an item": (lambda stored, _: stored.search_around(["5"], ESTIMATES), WANTED),
     "proofs compared": (lambda stored, some: stored.compare([some], PROVEN), WANTED),
     "pairs of few rows": (lambda stored, _: stored.pairs(min_score=0.9, recall=0.9), FIRST_TABLES),
     "all pairs": (lambda stored, _: stored.pairs(min_score=0.9, recall=1.0), FIRST_TABLES),

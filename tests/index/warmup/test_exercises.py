@@ -157,7 +157,7 @@ def _exercise(stored: StoredCollection, raw: RawBatch, turn: int) -> None:
                 params = SearchParams(limit=5, recall=recall, min_score=min_score)
                 stored.search(raw[:count], params)
                 stored.search(raw[:count], params, where=where)
-        stored.search_around("one", SearchParams(limit=5, recall=recall))[0]
+        stored.search_around(["one"], SearchParams(limit=5, recall=recall))[0]
         stored.pairs(min_score=0.9, recall=recall, limit=5)
     profile(stored.memory)
     map_items(stored.memory, MapParams(), also=["one", SparseVector([0, 1], [1.0, 2.0])])

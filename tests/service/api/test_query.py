@@ -162,6 +162,27 @@ def test_a_batch_answers_each_query_as_if_alone(client: Client) -> None:
     assert client.post(f"{URL}/query/batch", json={"queries": []}).json() == {"results": []}
 
 
+def test_queries_around_items_are_searched_together(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search, calls = ix.StoredCollection.search_around, list[int]()
+
+    def noting(self: Json, ids: Sequence[str], *more: Json, **others: Json) -> ix.QueryResults:
+        calls.append(len(ids))
+        return search(self, ids, *more, **others)
+
+    ids = ["a", "c", "7", "a", "b"] * 60
+    queries = [{"id": each, "limit": 3, "recall": 1} for each in ids]
+    alone = {each["id"]: client.post(f"{URL}/query", json=each).json() for each in queries[1:5]}
+    monkeypatch.setattr(ix.StoredCollection, "search_around", noting)
+    results = client.post(f"{URL}/query/batch", json={"queries": queries}).json()["results"]
+    assert results == [alone[each] for each in ids]
+    assert len(calls) <= 4  # two parts, in each of two shards
+    queries[270]["id"] = "none"
+    missing = client.post(f"{URL}/query/batch", json={"queries": queries})
+    assert_problem(missing, 404, "item_not_found", "'none'")
+
+
 def test_equal_filters_of_a_batch_are_parsed_once(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,7 +53,7 @@ def test_merged_hits_are_the_best_of_all(
     shards: list[list[list[tuple[float, str]]]], limit: int
 ) -> None:
     params = SearchParams(limit=limit)
-    asked = QueryRequest(None, None, params, None, b"", None, True, False, explain=False)
+    asked = QueryRequest(None, (), params, None, b"", None, True, False, explain=False)
     found = merge_hits([hits_of(lines) for lines in shards], asked)
     assert len(found) == len(shards[0])
     for query, hits in enumerate(found):

@@ -52,7 +52,7 @@ def test_a_batch_is_refused_for_its_first_wrong_query_whichever_shard_answers_fi
         asked.set() if head.get("ids") == ["none 9"] else None
 
     before_each_message(monkeypatch, answer_the_first_last)
-    queries = [{"id": f"none {number}"} for number in range(10)]
+    queries = [{"id": f"none {number}", "limit": number + 1} for number in range(10)]
     answer = client.post(f"{URL}/query/batch", json={"queries": queries})
     assert_problem(answer, 404, "item_not_found", "none 0")
     assert held
