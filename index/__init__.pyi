@@ -166,6 +166,7 @@ from .contracts.errors import (
     VersionConflict as VersionConflict,
     error_words as error_words,
     place_errors as place_errors,
+    quantity as quantity,
     raise_first as raise_first,
     require_one as require_one,
     too_many_pairs as too_many_pairs,

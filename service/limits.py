@@ -35,7 +35,9 @@ def require_count(count: int, limits: Settings, *loc: str | int) -> None:
     """Raise InvalidVector if a vector has more numbers than permitted."""
     if count > limits.max_nonzeros:
         raise ix.InvalidVector(
-            expected=f"at most {limits.max_nonzeros} values", got=f"{count} values", loc=loc
+            expected=f"at most {ix.quantity(limits.max_nonzeros, 'value')}",
+            got=ix.quantity(count, "value"),
+            loc=loc,
         )
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gcws_search.index.contracts import errors as index_errors
-from gcws_search.index.contracts.errors import GcwsError, InvalidInput, Loc
+from gcws_search.index.contracts.errors import GcwsError, InvalidInput, Loc, quantity
 
 _BUSY: Final = (429, 503)
 _REFUSED: Final = (401, 403)
@@ -126,4 +126,4 @@ def _problem_of(status: int, document: Mapping[str, Any], collection: str | None
 def note_stored(error: Exception, rows: int) -> None:
     """Add a note to an error: the rows that earlier writes of its load stored."""
     if rows:
-        error.add_note(f"earlier writes of this load stored {rows} rows")
+        error.add_note(f"earlier writes of this load stored {quantity(rows, 'row')}")

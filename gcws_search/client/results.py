@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gcws_search.client.errors import CLASSES
 from gcws_search.index.contracts.analysis import BackendComparison, Group, SimilarItem
-from gcws_search.index.contracts.errors import InvalidInput, ItemExists
+from gcws_search.index.contracts.errors import InvalidInput, ItemExists, quantity
 from gcws_search.index.contracts.scores import ScoreKind, shown_score
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class Joined:
         return _pandas().DataFrame(self.columns())
 
     def __repr__(self) -> str:
-        return f"Joined({len(self)} hits)"
+        return f"Joined({quantity(len(self), 'hit')})"
 
 
 def joined_of(parts: Sequence[Joined]) -> Joined:

@@ -31,7 +31,6 @@ from gcws_search.commands.options import (
     family,
     left_out_words,
     ngrams_of,
-    number_of,
     options_of,
     reading,
     report,
@@ -45,6 +44,7 @@ from gcws_search.commands.options import (
 )
 from gcws_search.formats.files import input_files
 from gcws_search.formats.sources import Choices, source_of
+from gcws_search.index import quantity
 from gcws_search.service.cluster.command import command, require_token
 from gcws_search.service.settings import settings_from
 from gcws_search.tasks import process_pool, ray_pool
@@ -164,7 +164,7 @@ def _tell(into: str, found: BulkLoaded, as_json: bool) -> None:
         "collection": into,
         "rejected_rows": [dict(zip(names, each, strict=True)) for each in found.rejected_rows],
     }
-    words = f"{into}: {number_of(found.items, 'item')}"
+    words = f"{into}: {quantity(found.items, 'item')}"
     words += ", loaded before" if found.loaded_before else ""
     words += left_out_words(found.rejected, found.dropped, found.repeated)
     tell(as_json, told, words)

@@ -23,7 +23,6 @@ from gcws_search.commands.options import (
     failures,
     family,
     ngrams_of,
-    number_of,
     reading,
     report,
     show_guess,
@@ -35,6 +34,7 @@ from gcws_search.commands.options import (
 )
 from gcws_search.formats.files import WORDS
 from gcws_search.formats.sources import Choices, Source
+from gcws_search.index import quantity
 
 cli = family()
 
@@ -162,18 +162,18 @@ def _lines(found: duplicates.Deduplicated, output: Path) -> list[str]:
     if found.dropped:
         left_out += f", {found.dropped:,} left out for missing numbers"
     lines = [
-        f"{number_of(found.rows, 'row')}{left_out}: {found.kept:,} kept, "
-        f"{found.removed:,} removed, in {number_of(found.groups, 'group')}",
+        f"{quantity(found.rows, 'row')}{left_out}: {found.kept:,} kept, "
+        f"{found.removed:,} removed, in {quantity(found.groups, 'group')}",
         f"expected recall of pairs that score {found.min_score:g}: {found.expected_recall:.3f}",
     ]
     if found.recall is not None:
         lines.append(
-            f"recall of a sample of {number_of(found.recall_pairs, 'pair')}: {found.recall:.3f} "
+            f"recall of a sample of {quantity(found.recall_pairs, 'pair')}: {found.recall:.3f} "
             f"({found.recall_low:.3f} to {found.recall_high:.3f})"
         )
     if found.wide_buckets:
         lines.append(
-            f"{number_of(found.wide_buckets, 'key')} that too many rows have, "
+            f"{quantity(found.wide_buckets, 'key')} that too many rows have, "
             f"up to {found.widest:,}, such as {found.widest_id!r}: compared with 256 at most"
         )
     return [*lines, f"{output}: groups.parquet, kept.parquet, removed.parquet, report.json"]

@@ -20,7 +20,6 @@ from gcws_search.commands.options import (
     ask_server,
     asking,
     family,
-    number_of,
     object_from,
     opened_for,
     reading,
@@ -35,6 +34,7 @@ from gcws_search.commands.query import Score, Where
 from gcws_search.formats.files import whole_file
 from gcws_search.formats.payloads import filter_of
 from gcws_search.formats.sources import Choices
+from gcws_search.index import quantity
 from gcws_search.index.contracts.analysis import Group
 
 cli = family()
@@ -116,7 +116,7 @@ def groups(
     deleted = 0
     if delete_others and others and not dry_run:
         if not yes:
-            what = f"{number_of(len(others), 'item')} of {number_of(len(found), 'group')}"
+            what = f"{quantity(len(others), 'item')} of {quantity(len(found), 'group')}"
             ask(f"Delete {what} from {name!r}?")
         deleted = collection.delete(others)
     items = len(others) + len(found)
@@ -137,7 +137,7 @@ def groups(
     if output is None:
         columns = ["size", "representative", "weakest", "others"]
         _print_first([*map(_line, found)], columns, "group")
-    words = f"{number_of(len(found), 'group')} of {number_of(items, 'item')}"
+    words = f"{quantity(len(found), 'group')} of {quantity(items, 'item')}"
     typer.echo(f"{words}, {len(others):,} beside the representatives")
     if delete_others:
         typer.echo(f"{len(others):,} would be deleted" if dry_run else f"{deleted:,} deleted")
@@ -183,7 +183,7 @@ def pairs(
         return
     if output is None:
         _print_first(rows, [*_PAIR], "pair")
-    typer.echo(number_of(len(rows), "pair"))
+    typer.echo(quantity(len(rows), "pair"))
 
 
 @asking(cli, "join", epilog="Example: gcws-search join new.csv --with articles --min-score 0.8")
@@ -243,14 +243,14 @@ def join(
         return
     if output is None:
         _print_first(shown, [*_JOINED], "hit")
-    typer.echo(f"{number_of(len(rows), 'hit')} of {number_of(count, 'row')}")
+    typer.echo(f"{quantity(len(rows), 'hit')} of {quantity(count, 'row')}")
 
 
 def _print_first(rows: list[dict[str, Any]], columns: list[str], what: str) -> None:
     """Print the first rows as a table, and the number of others."""
     tell_rows(False, rows[:_SHOWN], columns)
     if len(rows) > _SHOWN:
-        typer.echo(f"{number_of(len(rows) - _SHOWN, f'more {what}')}; -o FILE writes all")
+        typer.echo(f"{quantity(len(rows) - _SHOWN, f'more {what}')}; -o FILE writes all")
 
 
 def _write(path: str | None, columns: Mapping[str, str], rows: Iterable[tuple[Any, ...]]) -> None:

@@ -26,7 +26,6 @@ from gcws_search.commands.options import (
     fail,
     family,
     ngrams_of,
-    number_of,
     object_from,
     report,
     space_words,
@@ -37,7 +36,7 @@ from gcws_search.commands.options import (
 )
 from gcws_search.commands.query import Where
 from gcws_search.formats.payloads import filter_of
-from gcws_search.index import parse_filter
+from gcws_search.index import parse_filter, quantity
 
 cli = family()
 
@@ -102,16 +101,16 @@ def create(
     )
     described = collection.describe()
     words = space_words(size, text)
-    tell(as_json, described, f"{name}: {words}, {number_of(described['items'], 'item')}")
+    tell(as_json, described, f"{name}: {words}, {quantity(described['items'], 'item')}")
 
 
 @asking(cli, "fit", epilog="Example: gcws-search fit wines --scale standard")
 def fit(server: Server, name: Name, *, scale: Scale = None, as_json: Json = False) -> None:
     """Learn weights of coordinates from the items; without --scale, the kind learned last."""
     learned = server.collection(name).fit(scale)
-    of = number_of(learned["coordinates"], "coordinate")
+    of = quantity(learned["coordinates"], "coordinate")
     words = f"{name}: {learned['kind']} weights of {of}"
-    tell(as_json, learned, f"{words}, learned from {number_of(learned['items'], 'item')}")
+    tell(as_json, learned, f"{words}, learned from {quantity(learned['items'], 'item')}")
 
 
 @asking(cli, "get", epilog="Example: gcws-search get mnist 7 8 --with-vector")
@@ -183,7 +182,7 @@ def delete(
             tell(as_json, {"items": number, "deleted": 0}, f"{number:,} would be deleted")
             return
         if number:
-            ask(f"Delete {number_of(number, 'item')} from {name!r}?")
+            ask(f"Delete {quantity(number, 'item')} from {name!r}?")
     deleted = collection.delete(**asked, if_version=if_version)
     _tell_hints(deleted, ids)
     tell(as_json, {"deleted": deleted}, f"{deleted:,} deleted")
@@ -227,4 +226,4 @@ def payload(
         ids or None, payload=new, merge=not replace, where=condition, if_version=if_version
     )
     _tell_hints(updated, ids)
-    tell(as_json, {"updated": updated}, f"{number_of(updated, 'item')} updated")
+    tell(as_json, {"updated": updated}, f"{quantity(updated, 'item')} updated")

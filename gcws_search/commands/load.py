@@ -44,7 +44,6 @@ from gcws_search.commands.options import (
     fingerprint_of,
     in_words,
     left_out_words,
-    number_of,
     options_of,
     reading,
     report,
@@ -68,7 +67,14 @@ from gcws_search.formats.files import (
 from gcws_search.formats.items import SEGMENT_ROWS, LoadBody
 from gcws_search.formats.payloads import write_json
 from gcws_search.formats.sources import Choices, Source, source_of
-from gcws_search.index import CollectionNotFound, GcwsError, ItemExists, WeightKind, error_words
+from gcws_search.index import (
+    CollectionNotFound,
+    GcwsError,
+    ItemExists,
+    WeightKind,
+    error_words,
+    quantity,
+)
 from gcws_search.version import program_version
 
 cli = family()
@@ -224,11 +230,12 @@ def _existing(found: Server, into: str, source: Source) -> Collection | None:
     arrange(source, collection)
     expected = collection.config.dim
     is_told = source.choices.dim is not None
-    if not is_told and None not in (source.dim, expected) and source.dim != expected:
+    if not is_told and expected is not None and source.dim not in (None, expected):
         words = dict(source.guess).get("vector", "the file")
         fail(
-            f"{into}: expected vectors of {expected} values, got {source.dim} in {words}; "
-            "--vector names the columns, and another --into a new collection"
+            f"{into}: expected vectors of {quantity(expected, 'value')}, "
+            f"got {source.dim} in {words}; --vector names the columns, and another --into a new "
+            "collection"
         )
     return collection
 
@@ -493,7 +500,7 @@ class _Load:
             progress.rows(rows)
         done += reject(Added(0, 0))
         if done.rejected:
-            typer.echo(f"{path}: {number_of(len(done.rejected), 'rejected row')}", err=True)
+            typer.echo(f"{path}: {quantity(len(done.rejected), 'rejected row')}", err=True)
         return replace(done, loaded_before=_sum_before(before))
 
     def fit(self, scale: WeightKind | None) -> None:
@@ -502,14 +509,14 @@ class _Load:
         before = described.get("weights") or {"kind": None, "version": 1}
         if described["items"] and (scale not in (None, before["kind"]) or not before["version"]):
             learned = self.collection.fit(scale)
-            words = f"{learned['kind']}, learned from {number_of(learned['items'], 'item')}"
+            words = f"{learned['kind']}, learned from {quantity(learned['items'], 'item')}"
             typer.echo(f"  {'weights':8} {words}", err=True)
 
     def tell(self, as_json: bool) -> int:
         """Print the totals, and return the number of rejected rows."""
         for each in self.files:
             if before := each.get("loaded_before"):
-                stored = number_of(before["inserted"] + before["updated"], "item")
+                stored = quantity(before["inserted"] + before["updated"], "item")
                 started = in_words("started", before["started"])
                 words = f"loaded in part before ({stored}, {started}); now the rest"
                 if before["complete"]:
@@ -524,7 +531,9 @@ class _Load:
         told = {"collection": into, **dict(zip(_TOTALS, counts, strict=True)), "files": self.files}
         words = f"{into}: {inserted:,} inserted, {updated:,} updated"
         words += left_out_words(rejected, dropped, repeated, similar)
-        words += f", ids {ids['first']} to {ids['last']}" if ids and inserted else ""
+        if ids and inserted:
+            one = ids["first"] == ids["last"]
+            words += f", id {ids['first']}" if one else f", ids {ids['first']} to {ids['last']}"
         tell(as_json, told if ids is None else told | {"ids": ids}, words)
         return rejected
 

@@ -521,11 +521,6 @@ def _align(cells: Sequence[str]) -> list[str]:
     return [cell.rjust(width) for cell in (title, *numbers)]
 
 
-def number_of(count: int, thing: str) -> str:
-    """Return a count with its noun: 1 item, 2,000 items."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
-
-
 def left_out_words(rejected: int, dropped: int, repeated: int, similar: int = 0) -> str:
     """Return a text on the rows that were not stored, and why."""
     told = {

@@ -23,7 +23,6 @@ from gcws_search.commands.options import (
     family,
     fingerprint_of,
     in_words,
-    number_of,
     object_from,
     opened_for,
     report,
@@ -33,6 +32,7 @@ from gcws_search.commands.options import (
     whole_number,
 )
 from gcws_search.formats.sources import Choices
+from gcws_search.index import quantity
 from gcws_search.index.contracts.analysis import Explained, Share
 
 cli = family()
@@ -195,7 +195,7 @@ def cost_words(cost: Mapping[str, Any]) -> str:
         "tables": f"by {cost['bands']:,} hash tables, {cost['depth']} samples deep",
         "scan": "by a scan",
     }.get(method, f"by {method}")
-    seen = f"{number_of(cost['candidates'], 'item')} looked at, {cost['scored']:,} scored exactly"
+    seen = f"{quantity(cost['candidates'], 'item')} looked at, {cost['scored']:,} scored exactly"
     seconds = in_words("seconds", float(cost["seconds"]))
     found = f"found {how}: {seen}; {cost['expected_recall']:.1%} recall expected; {seconds}"
     unknown = cost.get("unknown_names")
@@ -329,7 +329,7 @@ def explain(
     tell_rows(False, rows, ["coordinate", "a", "b", "min", "max"])
     if why.rest.coordinates:
         low, high = why.rest.min, why.rest.max
-        typer.echo(f"{number_of(why.rest.coordinates, 'other')}: min {low:.4g}, max {high:.4g}")
+        typer.echo(f"{quantity(why.rest.coordinates, 'other')}: min {low:.4g}, max {high:.4g}")
 
 
 @asking(cli, "compare", epilog="Example: gcws-search compare mnist --sample 50")

@@ -24,7 +24,6 @@ from gcws_search.commands.options import (
     failures,
     family,
     in_words,
-    number_of,
     object_from,
     report,
     require_output,
@@ -34,6 +33,7 @@ from gcws_search.commands.options import (
     usage,
     whole_number,
 )
+from gcws_search.index import quantity
 from gcws_search.version import program_version
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def collections(
         usage("--metadata: expected the NAME of a collection, got none")
     if drop is not None:
         if not yes:
-            items = number_of(len(server.collection(drop)), "item")
+            items = quantity(len(server.collection(drop)), "item")
             ask(f"Drop {drop!r} with {items}?")
         server.drop(drop)
         tell(as_json, {"dropped": drop}, f"{drop}: dropped")
@@ -95,7 +95,7 @@ def _lines(described: dict[str, Any]) -> list[str]:
     ]
     weights = found.get("weights")
     if weights:
-        of = f"learned from {number_of(weights['items'], 'item')}"
+        of = f"learned from {quantity(weights['items'], 'item')}"
         of = of if weights["learned"] else "not learned yet"
         changes.append(f"weights {weights['kind']}, {of}")
     backend = found["backend"]
@@ -140,7 +140,7 @@ def names(
 
         with naming_damage(str(set_), "text"), closing(InputFile(set_, format_="text")) as file:
             count = collection.set_names(line.decode().rstrip("\r\n") for line in file.lines())
-        tell(as_json, {"count": count}, f"{name}: {number_of(count, 'name')}")
+        tell(as_json, {"count": count}, f"{name}: {quantity(count, 'name')}")
         return
     rows = [
         {"index": index, "name": each}
@@ -167,7 +167,7 @@ def export(
     collection = server.collection(name)
     with bar(f"{name}", total=len(collection)) as progress:
         count = collection.export(output, progress=progress.rows)
-    tell(as_json, {"exported": count, "file": output}, f"{output}: {number_of(count, 'item')}")
+    tell(as_json, {"exported": count, "file": output}, f"{output}: {quantity(count, 'item')}")
 
 
 @cli.command("health")
@@ -375,7 +375,7 @@ def restore(
     except CollectionExists as error:
         fail(f"{error}; --replace replaces it")
     answer = {"collection": collection, "items": items}
-    tell(as_json, answer, f"{collection}: {number_of(items, 'item')}")
+    tell(as_json, answer, f"{collection}: {quantity(items, 'item')}")
 
 
 @asking(snapshots, "delete")
@@ -422,7 +422,7 @@ def check(
             is_well &= found.is_sound or found.repaired
             state = "sound" if found.is_sound else "repaired" if found.repaired else "damaged"
             lost = f", {found.lost:,} lost" if found.lost else ""
-            words = [f"{found.name}: {state}, {number_of(found.items, 'item')}{lost}"]
+            words = [f"{found.name}: {state}, {quantity(found.items, 'item')}{lost}"]
             words += [f"  {finding}" for finding in found.findings]
             words += [f"  and {found.more:,} more"] if found.more else []
             tell(as_json, asdict(found) | {"is_sound": found.is_sound}, *words)

@@ -14,6 +14,7 @@ from typing import Final
 from gcws_search.formats.files import UTF8, BadFile, InputFile, find_repeated, list_some
 from gcws_search.formats.records import Entry, read_number, read_records
 from gcws_search.formats.sources import MISSING, Source
+from gcws_search.index import quantity
 
 _HEAD_ROWS: Final = 20
 
@@ -43,7 +44,7 @@ def read_transposed(source: Source) -> None:
         format_=file.words(f"{file.format.upper()}, features by samples"),
         ids=None
         if choices.id == ""
-        else f"names of {len(names)} columns, {names[0]} to {names[-1]}",
+        else f"names of {quantity(len(names), 'column')}, {names[0]} to {names[-1]}",
         vector="sparse, by name: cells below each other, by "
         + (repr(columns[0]) if columns[0] else "the first column"),
         show=attrgetter("id"),

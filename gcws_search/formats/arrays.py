@@ -13,7 +13,7 @@ from gcws_search.formats.payloads import column_values, from_columns
 from gcws_search.formats.records import is_kept
 from gcws_search.formats.sources import Source
 from gcws_search.formats.vectors import rows_of
-from gcws_search.index import InputVectors
+from gcws_search.index import InputVectors, quantity
 
 _TWO_DIMENSIONS: Final = 2
 _COMPRESSED: Final = {"data", "indices", "indptr", "shape", "format", "_is_array", "y"}
@@ -50,10 +50,12 @@ def read_arrays(source: Source) -> None:
         payloads = from_columns({"label": column_values(labels)}, count)
     source.array = Items(ids_of(None, count, source.choices.id_start), rows, payloads)
     source.rows, source.divides = count, True
-    source.dim = width if rows.dense is None else rows.dense.shape[1]
-    words = f"{source.dim} values" if rows.dense is not None else f"sparse, {width} coordinates"
+    if rows.dense is None:
+        source.dim, words = width, f"sparse, {quantity(width or 0, 'coordinate')}"
+    else:
+        source.dim, words = rows.dense.shape[1], quantity(rows.dense.shape[1], "value")
     payload = "none" if payloads is None else "label"
-    source.describe(f".{file.format}, {count} rows", None, words, payload)
+    source.describe(f".{file.format}, {quantity(count, 'row')}", None, words, payload)
     if others:
         source.guess.append(("left out", f"{list_some(sorted(map(repr, others)))}: other arrays"))
 

@@ -32,6 +32,7 @@ from gcws_search.formats.tables import (
     named_range,
     readable_items,
 )
+from gcws_search.index import quantity
 
 Batches = Callable[[int], Iterator[Any]]
 """Yields record batches from a row on at each call."""
@@ -50,7 +51,7 @@ def read_arrow(source: Source) -> None:
         else:
             schema, batches, source.rows = _OPEN[file.format](file)
             word = file.format.title()
-            word = word if source.rows is None else f"{word}, {source.rows} rows"
+            word = word if source.rows is None else f"{word}, {quantity(source.rows, 'row')}"
         source.export = json.loads((schema.metadata or {}).get(METADATA, b"null"))
         name, index = named_range(schema, source.rows) or ("", range(0))
     if source.rows == 0:

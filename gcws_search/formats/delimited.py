@@ -47,7 +47,7 @@ from gcws_search.formats.tables import (
     numpy_of,
 )
 from gcws_search.formats.vectors import rows_of_texts
-from gcws_search.index import InputVectors, InvalidPayload
+from gcws_search.index import InputVectors, InvalidPayload, quantity
 
 _BLOCK_BYTES: Final = 1 << 22
 """As many are read at a time, and parsed as whole rows."""
@@ -251,7 +251,9 @@ class _Table:
             names = [name.encode().decode(_BYTES) for name in names]
 
         def leave_out(row: Any) -> str:
-            detail = f"expected {row.expected_columns} columns, got {row.actual_columns}"
+            detail = (
+                f"expected {quantity(row.expected_columns, 'column')}, got {row.actual_columns}"
+            )
             text = row.text if is_text else row.text.encode(_BYTES).decode(errors="replace")
             odd.append(Unreadable(before + row.number, detail, text))
             return "skip"

@@ -27,7 +27,14 @@ from gcws_search.formats.vectors import (
     rows_of,
     rows_of_texts,
 )
-from gcws_search.index import InputVectors, InvalidId, InvalidParameter, InvalidVector, raise_first
+from gcws_search.index import (
+    InputVectors,
+    InvalidId,
+    InvalidParameter,
+    InvalidVector,
+    quantity,
+    raise_first,
+)
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 _ARROW_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
@@ -284,7 +291,7 @@ def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:
     if isinstance(given, np.ndarray) and has_counts(given.dtype):
         raise InvalidId(expected="strings or integers", got=str(given.dtype), loc=("ids",))
     if len(values) != count:
-        raise InvalidId(expected=f"{count} ids", got=str(len(values)), loc=("ids",))
+        raise InvalidId(expected=quantity(count, "id"), got=str(len(values)), loc=("ids",))
     return _texts_of_ids(values)
 
 

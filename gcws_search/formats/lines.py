@@ -30,7 +30,7 @@ from gcws_search.formats.tables import (
     readable_items,
 )
 from gcws_search.formats.vectors import rows_of, rows_of_texts
-from gcws_search.index import InputVectors
+from gcws_search.index import InputVectors, quantity
 
 _SEGMENT_BYTES: Final = 8 << 20
 _MAX_LIST_BYTES: Final = 1 << 30
@@ -70,7 +70,7 @@ def read_lines(source: Source) -> None:
         return
     vector = first["vector"]
     if isinstance(vector, list):
-        source.dim, words = len(vector), f"{len(vector)} values"
+        source.dim, words = len(vector), quantity(len(vector), "value")
     else:
         named = isinstance(vector, dict) and "names" in vector
         words = "sparse, by name" if named else "sparse"
@@ -376,8 +376,10 @@ def _vector(found: Mapping[str, Any], layout: Layout, *, is_matrix: bool) -> Any
         return [_number(found.get(name), name) for name in layout.vector]
     vector = _value(found, layout.vector[0], list | dict, "list")
     if isinstance(vector, list) and layout.width not in (None, len(vector)):
-        got = f"{len(vector)} values"
-        raise BadFile(f"column {layout.vector[0]!r}: expected {layout.width} values, got {got}")
+        got = quantity(len(vector), "value")
+        raise BadFile(
+            f"column {layout.vector[0]!r}: expected {quantity(layout.width, 'value')}, got {got}"
+        )
     return vector
 
 

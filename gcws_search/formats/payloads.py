@@ -23,6 +23,7 @@ from gcws_search.index import (
     has_long_number,
     parse_filter,
     place_errors,
+    quantity,
     raise_first,
 )
 
@@ -345,7 +346,9 @@ def has_counts(kind: np.dtype[Any]) -> bool:
 def _require_count(values: Any, count: int, name: str) -> None:
     if not isinstance(values, list) or len(values) != count:
         got = str(len(values)) if isinstance(values, list) else f"{values!r:.60}"
-        raise InvalidPayload(expected=f"a payload for each of {count} items", got=got, loc=(name,))
+        raise InvalidPayload(
+            expected=f"a payload for each of {quantity(count, 'item')}", got=got, loc=(name,)
+        )
 
 
 _PRESENCE: Final = ("exists", "is_null")

@@ -10,7 +10,7 @@ from typing import Final
 from gcws_search.formats.files import BadFile, InputFile
 from gcws_search.formats.records import Entry, head_lines, numbered_lines, read_records, show_line
 from gcws_search.formats.sources import Source
-from gcws_search.index import GcwsError, InvalidVector
+from gcws_search.index import GcwsError, InvalidVector, quantity
 
 _ARROWS: Final = 2
 """Signs > of a reaction: between reactants, agents and products."""
@@ -33,7 +33,7 @@ class _Columns:
     def cells(self, line: bytes) -> list[str]:
         cells = _cells(line.decode(), self.separator)
         if len(cells) > len(self.names) or (self.separator == " " and len(cells) < len(self.names)):
-            raise BadFile(f"expected {len(self.names)} columns, got {len(cells)}")
+            raise BadFile(f"expected {quantity(len(self.names), 'column')}, got {len(cells)}")
         return cells
 
     def entry(self, cells: list[str], counts: dict[str, int]) -> Entry:

@@ -29,7 +29,7 @@ from gcws_search.formats.items import (
 )
 from gcws_search.formats.payloads import read_json
 from gcws_search.formats.vectors import column_names, in_order, split_column
-from gcws_search.index import GcwsError, InputVectors, InvalidInput
+from gcws_search.index import GcwsError, InputVectors, InvalidInput, quantity
 
 BATCH_ROWS: Final = 2048
 COLLECTION: Final = "collection"
@@ -343,7 +343,7 @@ def require_form(source: Source, name: str, *, is_text: bool, dim: int | None) -
 def _form(is_text: bool, dim: int | None) -> str:
     if is_text:
         return "texts"
-    return "sparse vectors" if dim is None else f"vectors of {dim} values"
+    return "sparse vectors" if dim is None else f"vectors of {quantity(dim, 'value')}"
 
 
 def source_of(file: InputFile | Folder, choices: Choices) -> Source:

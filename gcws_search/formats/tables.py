@@ -35,6 +35,7 @@ from gcws_search.index import (
     InvalidParameter,
     InvalidPayload,
     InvalidVector,
+    quantity,
     raise_first,
 )
 
@@ -591,13 +592,15 @@ def _rows(columns: dict[str, Any], layout: Layout) -> InputVectors:
     if len(layout.vector) == 1 and is_list(first.type):
         indptr, numbers = _lists(first, layout.vector[0])
         lengths = np.diff(indptr)
-        width, expected = layout.width, f"{layout.width} values"
+        width = layout.width
         if width is None:
             width = int(lengths[0]) if len(lengths) else 0
-            expected = f"{width} values, as in row 0"
+        expected = quantity(width, "value") + (", as in row 0" if layout.width is None else "")
         raise_first(
             InvalidVector(
-                expected=expected, got=f"{lengths[row]} values", loc=(row, layout.vector[0])
+                expected=expected,
+                got=quantity(int(lengths[row]), "value"),
+                loc=(row, layout.vector[0]),
             )
             for row in np.flatnonzero(lengths != width).tolist()
         )
@@ -917,7 +920,7 @@ def describe_table(
     elif layout.is_sparse:
         vector = "sparse: " + ", ".join(layout.vector)
     elif len(layout.vector) == 1:
-        vector = f"{layout.vector[0]}, " + (f"{dim} values" if dim else "sparse")
+        vector = f"{layout.vector[0]}, " + (quantity(dim, "value") if dim else "sparse")
     else:
         vector = f"{len(layout.vector)} columns, {layout.vector[0]} to {layout.vector[-1]}"
     payload = (
@@ -938,7 +941,7 @@ def describe_table(
         source.guess.append(("missing", f"{list_some(gaps)} of the first rows"))
     fields = {*layout.payload}
     mixed = [
-        f"{name!r} with {each.cells - each.numbers} cells of text"
+        f"{name!r} with {quantity(each.cells - each.numbers, 'cell')} of text"
         for name, each in known.items()
         if name in fields and each.kind == "text" and 2 * each.numbers >= each.cells > 0
         and not each.leading_zeros

@@ -21,6 +21,7 @@ from gcws_search.index import (
     InvalidVector,
     Text,
     check_names,
+    quantity,
     raise_first,
 )
 
@@ -345,7 +346,7 @@ def in_order(rows: InputVectors, names: Mapping[int, str], dim: int | None) -> I
     if len(names) < dim:
         if len(columns) != dim:
             raise InvalidVector(
-                expected=f"{dim} columns of numbers",
+                expected=f"{quantity(dim, 'column')} of numbers",
                 got=f"{len(columns)}, {_list_names(columns)}; all others are payload",
             )
         return rows
@@ -433,9 +434,8 @@ def _numbers(data: Any, dim: int | None = None) -> NDArray[Any]:
     if array.ndim != _ROWS_AND_COLUMNS:
         raise InvalidVector(
             expected="an array of two dimensions, a row a vector",
-            got="1 dimension; put a vector in a list"
-            if array.ndim == 1
-            else f"{array.ndim} dimensions",
+            got=quantity(array.ndim, "dimension")
+            + ("; put a vector in a list" if array.ndim == 1 else ""),
         )
     return array
 
@@ -473,7 +473,7 @@ def _odd_vectors(data: Any, dim: int | None) -> Iterator[InvalidVector]:
         elif not hasattr(vector, "__len__") or isinstance(vector, str):
             got = f"{vector!r:.40}"
         elif len(vector) != usual:
-            got = f"{len(vector)} values beside {usual}"
+            got = f"{quantity(len(vector), 'value')} beside {usual}"
         else:
             odd = [each for each in vector if not isinstance(each, _NUMBERS)]
             if not odd:

@@ -14,7 +14,13 @@ from gcws_search.index.collection.backend_index import Attached
 from gcws_search.index.collection.ids import Ids
 from gcws_search.index.contracts.arrays import MIN_CAPACITY, NEVER, Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import JsonVector, RawBatch, VectorBatch, concatenate
-from gcws_search.index.contracts.errors import InvalidId, InvalidParameter, ItemExists, ItemNotFound
+from gcws_search.index.contracts.errors import (
+    InvalidId,
+    InvalidParameter,
+    ItemExists,
+    ItemNotFound,
+    quantity,
+)
 from gcws_search.index.contracts.hits import METHODS, BatchHits, Explanation, Pairs
 from gcws_search.index.contracts.parameters import MAX_ID_LENGTH
 from gcws_search.index.payload import ChangedPayloads, Columns, Filter
@@ -56,7 +62,7 @@ class ItemBatch:
             lengths = len(self.ids), len(self.vectors), len(self.payloads)
             raise InvalidParameter(
                 expected="as many ids as vectors and payloads",
-                got="{} ids, {} vectors, {} payloads".format(*lengths),
+                got=", ".join(map(quantity, lengths, ("id", "vector", "payload"))),
             )
         if self.if_versions:
             for row, (item_id, version) in enumerate(zip(self.ids, self.if_versions, strict=True)):

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from gcws_search.index.contracts.arrays import Float64s, Int64s
-from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.contracts.errors import InvalidParameter, quantity
 from gcws_search.index.contracts.parameters import Checked, Seed, Within, require_fields
 from gcws_search.index.contracts.scores import Ranking
 
@@ -325,7 +325,7 @@ class ItemMap:
     hints: Sequence[str] = ()
 
     def __repr__(self) -> str:
-        return f"ItemMap({len(self.ids)} items, also {self.also!r})"
+        return f"ItemMap({quantity(len(self.ids), 'item')}, also {self.also!r})"
 
 
 @dataclass(frozen=True, slots=True)

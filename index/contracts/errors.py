@@ -80,6 +80,11 @@ def raise_first(errors: Iterable[InvalidInput]) -> None:
         raise first from None
 
 
+def quantity(count: int, noun: str) -> str:
+    """Return a count with its noun: 1 item, 2,000 items."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 @contextmanager
 def place_errors(*outer: str | int) -> Iterator[None]:
     """Put ``outer`` before the location of errors raised in the block."""

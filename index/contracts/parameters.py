@@ -11,7 +11,7 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, get_args, get_type_hints
 
-from gcws_search.index.contracts.errors import InvalidParameter, place_errors
+from gcws_search.index.contracts.errors import InvalidParameter, place_errors, quantity
 from gcws_search.index.contracts.scores import Ranking
 
 Form = Literal["dense", "sparse"]
@@ -379,7 +379,7 @@ class Transform:
                     raise _invalid("weights", expected, value, place)
         elif self.weights is not None and self.center is not None:
             expected = f"null beside weights that are learned ({self.weights!r})"
-            raise _invalid("center", expected, f"{len(self.center)} values")
+            raise _invalid("center", expected, quantity(len(self.center), "value"))
 
 
 def _transform_of(given: dict[str, Any]) -> Transform:
@@ -591,14 +591,14 @@ class CollectionConfig:
         for name, values in (("center", self.transform.center), ("weights", weights)):
             if not isinstance(values, tuple):
                 continue
-            got = f"{len(values)} values"
-            if self.form != "dense":
+            got = quantity(len(values), "value")
+            if self.dim is None or self.form != "dense":
                 expected = f"null unless dim is at most {MAX_DENSE_DIM}"
                 if name == "weights":
                     expected = f"null or a word unless dim is at most {MAX_DENSE_DIM}"
                 raise _invalid("transform", expected, f"{got} with dim {self.dim}", name)
             if len(values) != self.dim:
-                raise _invalid("transform", f"{self.dim} values", got, name)
+                raise _invalid("transform", quantity(self.dim, "value"), got, name)
 
     @property
     def form(self) -> Form:

@@ -18,7 +18,7 @@ from gcws_search.index.contracts.batches import (
     named_vector,
     take_rows,
 )
-from gcws_search.index.contracts.errors import InvalidInput, InvalidVector
+from gcws_search.index.contracts.errors import InvalidInput, InvalidVector, quantity
 
 if TYPE_CHECKING:
     from gcws_search.index.vectors.space import VectorSpace
@@ -236,7 +236,8 @@ def require_different_names(vector: OneVector) -> None:
     names, count = vector.names, len(vector.values)
     if len(names) != count:
         raise InvalidVector(
-            expected="as many names as values", got=f"{len(names)} names, {count} values"
+            expected="as many names as values",
+            got=f"{quantity(len(names), 'name')}, {quantity(count, 'value')}",
         )
     if len(set(names)) == len(names):
         return

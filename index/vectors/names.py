@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from gcws_search.index.contracts.batches import RawBatch, VectorBatch
-from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector
+from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector, quantity
 from gcws_search.index.contracts.parameters import MAX_DIM
 
 MAX_NAME_LENGTH: Final = 255
@@ -369,7 +369,9 @@ def check_names(names: Sequence[str], dim: int | None) -> list[NamedCoordinate]:
             loc=("names",),
         )
     if len(names) > dim:
-        raise InvalidParameter(expected=f"at most {dim} names", got=str(len(names)), loc=("names",))
+        raise InvalidParameter(
+            expected=f"at most {quantity(dim, 'name')}", got=str(len(names)), loc=("names",)
+        )
     seen: dict[str, int] = {}
     for place, name in enumerate(names):
         wrong = problem(name)

@@ -17,7 +17,7 @@ from gcws_search.index.contracts.batches import (
     concatenate,
     round_up,
 )
-from gcws_search.index.contracts.errors import InvalidVector, Loc
+from gcws_search.index.contracts.errors import InvalidVector, Loc, quantity
 from gcws_search.index.contracts.parameters import (
     MAX_DIM,
     CollectionConfig,
@@ -149,11 +149,13 @@ class VectorSpace:
         if array.ndim != _ROWS_AND_COLUMNS or array.dtype.kind not in "fiub":
             raise InvalidVector(
                 expected="a two-dimensional array of numbers",
-                got=f"{array.ndim} dimensions of {array.dtype}",
+                got=f"{quantity(array.ndim, 'dimension')} of {array.dtype}",
             )
         if array.shape[1] != self.dim:
             raise InvalidVector(
-                expected=f"{self.dim} values", got=f"{array.shape[1]} values", loc=(first_row,)
+                expected=quantity(self.dim, "value"),
+                got=quantity(array.shape[1], "value"),
+                loc=(first_row,),
             )
         usable = array.dtype == np.float32 and array.flags.carray
         dense = array
@@ -189,7 +191,7 @@ class VectorSpace:
         if len(indices) != len(values):
             raise InvalidVector(
                 expected="as many indices as values",
-                got=f"{len(indices)} indices, {len(values)} values",
+                got=f"{len(indices)} indices, {quantity(len(values), 'value')}",
                 loc=(first_row,),
             )
         if n < 0 or indptr[0] != 0 or indptr[-1] != len(indices) or np.any(np.diff(indptr) < 0):
@@ -293,7 +295,7 @@ class VectorSpace:
             if len(vector.indices) != len(vector.values):
                 raise InvalidVector(
                     expected="as many indices as values",
-                    got=f"{len(vector.indices)} indices, {len(vector.values)} values",
+                    got=f"{len(vector.indices)} indices, {quantity(len(vector.values), 'value')}",
                     loc=(row,),
                 )
             columns = flat(vector.indices, "iu", (row, "indices"))
@@ -310,8 +312,8 @@ class VectorSpace:
         for row, vector in enumerate(vectors):
             if self.dim is not None and len(vector) != self.dim:
                 raise InvalidVector(
-                    expected=f"{self.dim} values",
-                    got=f"{len(vector)} values",
+                    expected=quantity(self.dim, "value"),
+                    got=quantity(len(vector), "value"),
                     loc=(first_row + row,),
                 )
         try:  # from_dense explains why there is no dim

@@ -215,7 +215,7 @@ def test_a_finding_has_its_place_and_its_parts() -> None:
     end, _ = carried_out([Answer(422, {}, orjson.dumps(body))])
     assert isinstance(end, InvalidVector)
     assert (end.loc, end.expected, end.got) == (("rows", 3, "vector"), "4 values", "3 values")
-    assert "earlier writes of this load stored 8192 rows" in end.__notes__
+    assert "earlier writes of this load stored 8,192 rows" in end.__notes__
 
 
 # Every error of the index

@@ -1340,7 +1340,7 @@ INF = float("inf")
 BAD_ROWS: dict[str, tuple[Callable[[], dict[str, Any]], dict[int, str], list[str]]] = {
     "lists": (
         lambda: {"data": [[1, 2], [1], [3, 4], None, [1, 2, 3]], "ids": [*"abcde"]},
-        {1: "got 1 values", 3: "None", 4: "got 3 values"},
+        {1: "got 1 value", 3: "None", 4: "got 3 values"},
         ["a", "c"],
     ),
     "lists, most of them too long": (

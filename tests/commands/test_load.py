@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -121,6 +122,24 @@ ARRAYS: dict[str, tuple[Callable[[Path], object], str | None]] = {
         lambda path: dump_svmlight_file(VECTORS, LABELS, str(path), zero_based=False), "label",
     ),
 }  # fmt: skip
+
+
+ONE: Final[dict[str, bytes]] = {
+    "a.csv": b"x\n2\n",
+    "other.csv": b"word,x\na,2\nb\n",
+    "a.ndjson": b'{"vector": [2]}\n',
+    "other.ndjson": b'{"vector": [2]}\n{"vector": [2, 3]}\n',
+    "flat.ndjson": b'{"note": "a", "v": [2]}\n',
+    "a.svm": b"1 1:2\n",
+}
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_one_thing_is_told_in_the_singular(bench: Bench, name: str) -> None:
+    (bench.folder / name).write_bytes(ONE[name])
+    for _ in range(2):  # the second time, it is loaded already
+        done = bench.load(name, "--on-error", "skip", code=3 * name.startswith("other"))
+        assert re.findall(r"\b1 [a-z]+s\b", done.stdout + done.stderr) == []
 
 
 @pytest.mark.parametrize("name", ARRAYS)
@@ -429,7 +448,7 @@ BAD: dict[str, tuple[str, bytes, list[str], list[str]]] = {
     "late": ("a.csv", text("3,1,2", "1,x,2"), ["--no-header", "--vector", "*"], ["row 1", "'x'"]),
     "other-dim": (
         "a.ndjson", text('{"id": 1, "vector": [1, 2]}', '{"id": 2, "vector": [1]}'), [],
-        ["row 1", "expected 2 values", "got 1 values"],
+        ["row 1", "expected 2 values", "got 1 value"],
     ),
     "zero-row": ("a.csv", text("x,y", "1,2", "0,0"), [], ["row 1", "non-zero", "--on-error skip"]),
     "3-dims": ("a.npy", b"", [], ["(2, 2, 2)"]),

@@ -364,7 +364,7 @@ def test_columns_that_are_not_there_are_named(options: dict[str, Json], words: s
     [
         ({"roast": ["light"]}, InvalidParameter, "columns of numbers for the vector"),
         ({"a": [[1]], "b": [[1]]}, InvalidParameter, "one column of lists"),
-        ({"vector": [[1, 2], [3]]}, InvalidVector, "2 values, as in row 0, got 1 values"),
+        ({"vector": [[1, 2], [3]]}, InvalidVector, "2 values, as in row 0, got 1 value"),
         ({"vector": [[1, 2], None]}, InvalidVector, "a list in column 'vector', got null"),
         ({"id": ["a", None], "x": [1, 2]}, InvalidId, "UUIDs as ids, got a missing value"),
         ({"x": [1], "payload": ["{"]}, InvalidPayload, "JSON text of an object"),

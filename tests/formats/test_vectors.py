@@ -218,7 +218,7 @@ def test_what_is_no_single_vector_is_refused() -> None:
         (np.zeros((1, 2), complex), "complex128"),
         (
             [[1, 2], [1]],
-            "[1]: expected vectors of numbers, all of one length, got 1 values beside 2",
+            "[1]: expected vectors of numbers, all of one length, got 1 value beside 2",
         ),
         ([[1, 2], "ab"], "[1]: expected vectors of numbers, all of one length, got 'ab'"),
         ([[1, 2], [1, "x"]], "[1]: expected vectors of numbers, all of one length, got 'x'"),

@@ -120,7 +120,7 @@ def test_memory_is_accounted_for(filled: ix.StoredCollection) -> None:
 
 def test_a_batch_whose_columns_differ_in_length_is_refused() -> None:
     raw = ix.RawBatch("dense", dense=np.ones((2, 4), np.float32))
-    with pytest.raises(ix.InvalidParameter, match="1 ids, 2 vectors, 2 payloads"):
+    with pytest.raises(ix.InvalidParameter, match="1 id, 2 vectors, 2 payloads"):
         ix.ItemBatch(["a"], raw, [None, None])
 
 

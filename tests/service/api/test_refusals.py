@@ -47,7 +47,7 @@ VECTORS: Final[list[tuple[Json, ...]]] = [
     ({"indices": [-1], "values": [1]}, "indices[0]", "-1"),
     ({"indices": [2**70], "values": [1]}, "indices"),
     ({"indices": [1.5], "values": [1]}, "indices[0]", "1.5"),
-    ({"indices": [1, 2], "values": [1]}, "2 indices", "1 values"),
+    ({"indices": [1, 2], "values": [1]}, "2 indices", "1 value"),
     ({"indices": [1], "values": [0]}, "zero"),
     ({"indices": []}, "zero"),
     ({"values": [1]}, "indices"),
@@ -56,7 +56,7 @@ VECTORS: Final[list[tuple[Json, ...]]] = [
         "unknown field 'dim'; expected one of indices, values",
     ),
     ({"names": ["body", "body"]}, "names[1]", "'body' twice"),
-    ({"names": ["body"], "values": [1, 2]}, "as many names as values", "1 names, 2 values"),
+    ({"names": ["body"], "values": [1, 2]}, "as many names as values", "1 name, 2 values"),
     ({"names": ["body"], "values": [float("nan")]}, "finite"),
     ({"names": ["body", 7]}, "names[1]", "a string", "7"),
     ({"names": "body"}, "names", "a list"),
@@ -403,7 +403,7 @@ REFUSED: Final[dict[str, list[tuple[Json, ...]]]] = {
             ({"dim": dim, "transform": transform}, "parameter", f"transform.{place}", *words)
             for dim, transform, place, *words in (
                 (2, {"weights": [1, 0]}, "weights[1]", "a number above 0"),
-                (2, {"weights": [1]}, "weights", "2 values", "1 values"),
+                (2, {"weights": [1]}, "weights", "2 values", "1 value"),
                 (2, {"weights": "x"}, "weights: expected 'idf'", "'x'"),
                 (None, {"weights": [1, 2]}, "weights", "dim is at most 4096"),
                 (None, {"weights": "robust"}, "weights", "dim is at most 4096"),
