@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
+from heapq import nsmallest
 from itertools import accumulate, chain
 from typing import Final, overload
 
@@ -98,6 +99,12 @@ class Ids(Sequence[str]):
             else:
                 found += chain(*(self.of(some[i : i + _FEW]) for i in range(0, len(some), _FEW)))
         return found
+
+    def first(self, rows: Sequence[int], count: int) -> list[int]:
+        """Return ``count`` of some rows, those with the first ids, in order of their ids."""
+        some = (rows[start : start + _AT_ONCE] for start in range(0, len(rows), _AT_ONCE))
+        pairs = chain.from_iterable(zip(self.of(each), each, strict=True) for each in some)
+        return [row for _, row in nsmallest(count, pairs)]
 
     def beginning_with(self, text: str, start: int, stop: int) -> Int64s:
         """Return the rows from ``start`` to ``stop`` - 1 whose ids begin with a text."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
@@ -290,7 +289,7 @@ class QueryResults:
             rows, scores = rows[:size], scores[:size]
         if len(rows) > limit:  # thousands may tie with the last hit
             above = sum(score > scores[-1] for score in scores[:limit])
-            tied = heapq.nsmallest(limit - above, rows[above:], key=names.__getitem__)
+            tied = names.first(rows[above:], limit - above)
             rows, scores = [*rows[:above], *tied], scores[:limit]
         ids = names.of(rows)
         if len(set(scores)) < len(scores):

@@ -12,7 +12,6 @@ because appending at each insert would cost 20 µs.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import threading
 import time
@@ -20,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -681,6 +681,7 @@ class MemoryCollection:
         m, step = len(queries.norms), max(1, self.policies.max_ties // max(1, len(view.sequences)))
         if m <= step:
             found = search(state, rows, queries, params, skip)
+            found = _without_surplus(found, view.ids, params.limit)
             if view.vectors.form == "dense":
                 return found
             return self.with_zeros(found, view, permitted, count, params, skip)
@@ -757,12 +758,16 @@ def _scan_contained(
     )
 
 
-def _without_surplus(found: BatchHits, ids: Sequence[str], limit: int) -> BatchHits:
+def _without_surplus(found: BatchHits, ids: Ids, limit: int) -> BatchHits:
     """Return hits without ties beyond the limit; ties are kept in order of ids."""
+    known = dict[tuple[int, bytes], list[int]]()  # many queries tie with the same rows
 
     def cut(rows: Int64s, scores: Float64s) -> tuple[Int64s, Float64s]:
         surer = int(np.count_nonzero(scores > scores[-1]))
-        first = heapq.nsmallest(limit - surer, rows[surer:].tolist(), key=ids.__getitem__)
-        return np.array([*rows[:surer], *sorted(first)], np.int64), scores[:limit].copy()
+        tied, lacking = rows[surer:], limit - surer
+        key = lacking, blake2b(tied.tobytes()).digest()
+        if key not in known:
+            known[key] = sorted(ids.first(tied.tolist(), lacking))
+        return np.array([*rows[:surer], *known[key]], np.int64), scores[:limit].copy()
 
     return replace(found, wider={i: cut(*both) for i, both in found.wider.items()})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import sys
 import threading
 from collections.abc import Iterable, Sequence
@@ -46,7 +45,7 @@ class _Lowest:
 
     @classmethod
     def of(cls, view: View, rows: list[int], *, is_all: bool = True) -> _Lowest:
-        lowest = heapq.nsmallest(_FIRST_IDS, rows, key=view.ids.__getitem__)
+        lowest = view.ids.first(rows, _FIRST_IDS)
         is_all = is_all and len(rows) <= _FIRST_IDS
         return cls(view.ids, view.version, len(view), np.array(lowest, np.int64), is_all)
 
@@ -75,7 +74,7 @@ class FirstIds:
             rows = np.flatnonzero(permitted).tolist()
             if permitted is view.alive:
                 known = _Lowest.of(view, rows)
-            found = np.array(heapq.nsmallest(count, rows, key=ids.__getitem__))
+            found = np.array(ids.first(rows, count))
         self._known = known
         return list(found[:count].tolist())
 

@@ -30,6 +30,13 @@ TEXTS = st.sampled_from(FEW) | st.text(min_size=1, max_size=5) | st.integers(0, 
 CHANGES = st.lists(st.tuples(st.booleans(), st.lists(TEXTS, unique=True, max_size=30)), max_size=12)
 
 
+@given(st.lists(TEXTS, unique=True, max_size=60), st.data())
+def test_the_first_rows_are_those_of_the_lowest_ids(some: list[str], data: st.DataObject) -> None:
+    rows = data.draw(st.lists(st.sampled_from(range(len(some))), unique=True)) if some else []
+    count = data.draw(st.integers(0, 70))
+    assert Ids(some).first(rows, count) == sorted(rows, key=some.__getitem__)[:count]
+
+
 @given(CHANGES)
 @example([(True, FEW), (False, FEW[::2]), (True, FEW[::3]), (True, [*map(str, range(300))])])
 def test_ids_are_those_of_a_list_and_a_dictionary(changes: list[tuple[bool, list[str]]]) -> None:
