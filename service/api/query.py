@@ -844,9 +844,9 @@ async def answer_page(
 ) -> Response:
     """Answer with a page of a ranking: the hits after the last one of the previous page.
 
-    No hit comes twice, whatever is written meanwhile. With a recall of 1, no hit that existed is
-    left out either. Below, a deeper search may find hits that earlier pages have missed. A page
-    that begins or ends within equal scores is exact: hits continue by id there.
+    A hit comes twice only if a write lowers its score meanwhile. With a recall of 1, none that
+    keeps its score is left out. Below, a deeper search may find hits that earlier pages have
+    missed. A page that begins or ends within equal scores is exact: hits continue by id there.
     """
     if asked.offset:
         raise ix.InvalidParameter(
