@@ -140,4 +140,4 @@ def test_a_vector_of_too_many_is_refused_before_its_entries_are_read(
     vector = {field: [*range(LONG_BYTES // 2), None], "values": [1.0]}
     answer = client.post(f"{PLANTS}/query", json={"vector": vector})
     assert answer.status_code == 422
-    assert f"at most 1000 values, got {LONG_BYTES // 2 + 1}" in answer.json()["detail"]
+    assert f"at most 1,000 values, got {LONG_BYTES // 2 + 1:,}" in answer.json()["detail"]
