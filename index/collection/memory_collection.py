@@ -681,7 +681,8 @@ class MemoryCollection:
         m, step = len(queries.norms), max(1, self.policies.max_ties // max(1, len(view.sequences)))
         if m <= step:
             found = search(state, rows, queries, params, skip)
-            found = _without_surplus(found, view.ids, params.limit)
+            if found.wider:
+                found = _without_surplus(found, view.ids, params.limit)
             if view.vectors.form == "dense":
                 return found
             return self.with_zeros(found, view, permitted, count, params, skip)

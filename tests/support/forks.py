@@ -2,6 +2,7 @@
 
 import os
 import signal
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -13,7 +14,9 @@ SECONDS: Final = 60
 def fork(work: Callable[[], object]) -> Iterator[Callable[[], str]]:
     """Let a forked process do work; yield what waits for it and returns its result as text."""
     read, write = os.pipe()
-    process = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+        process = os.fork()
     if process == 0:
         signal.alarm(SECONDS)  # a lock that nobody gives back ends the process
         try:
