@@ -26,6 +26,7 @@ from gcws_search.index.payload import is_payload, metadata_of
 from gcws_search.index.storage.connection import storage_errors
 from gcws_search.index.storage.data_directory import DataDirectory, discard, sync_file
 from gcws_search.index.storage.graph_parts import unpack
+from gcws_search.index.storage.lost_log import keep_lost_commits
 from gcws_search.index.storage.opened_files import read_note, second_name
 from gcws_search.index.storage.salvage import FoundRow, Salvage
 from gcws_search.index.storage.schema import (
@@ -107,9 +108,10 @@ def check_file(directory: DataDirectory, name: str, *, repair: bool) -> Report:
     try:
         path = directory.file(name)
         with storage_errors(name):
-            note, second = read_note(path), second_name(path)
-        if note is not None:
-            report.find(note)
+            note, lost, second = read_note(path), keep_lost_commits(path), second_name(path)
+        for each in (note, lost):
+            if each is not None:
+                report.find(each)
         if second:
             report.find(f"expected a file with one name, got {second}")
         Examination(path, report).run(None)

@@ -3,6 +3,7 @@
 - `store`: reads and writes rows, one transaction per write
 - `connection`: opening of files, transactions, the fsync of a commit, storage errors
 - `opened_files`: whether open files are still the ones that were opened
+- `lost_log`: commits in a log that SQLite cannot read
 - `schema`: tables of a file, its format version, SQL statements; rows as columns of bytes with
   their checksums
 - `graph_parts`: links of the graph in the file

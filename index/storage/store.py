@@ -46,6 +46,7 @@ from gcws_search.index.storage.connection import (
     storage_errors,
 )
 from gcws_search.index.storage.data_directory import bytes_of
+from gcws_search.index.storage.lost_log import keep_lost_commits
 from gcws_search.index.storage.opened_files import (
     FileChange,
     NamedFile,
@@ -137,6 +138,11 @@ class Store:
         if is_link:  # this process owns the folder of the link, not that of the file
             got = f"a symbolic link to {os.path.realpath(path)}; move that here, or link its folder"
             raise IncompatibleFile(name, "a file in the data folder", got)
+        if path != MEMORY and not despite_note:
+            with storage_errors(name):
+                lost = keep_lost_commits(path)
+            if lost is not None:
+                _log.warning("collection %r: %s", name, lost)
         self._durability: Durability = durability
         self._owned = owned
         self._open(identity)

@@ -268,3 +268,81 @@ def test_nothing_is_made_or_removed_in_a_folder_that_took_the_place_of_ours(
     assert not (folder / "more.sqlite").exists()
     assert (folder / FILE).exists()
     opened.close()
+
+
+def frames_of(log: bytes) -> tuple[int, list[bool]]:
+    """Return the bytes of a frame of a log, and which frames end a commit."""
+    frame = 24 + int.from_bytes(log[8:12], "big")
+    return frame, [any(log[at + 4 : at + 8]) for at in range(32, len(log), frame)]
+
+
+@pytest.fixture
+def killed(opened: ix.Catalog, folder: Path) -> Path:
+    """Return the folder as a killed process leaves it: later commits are in the log alone."""
+    opened.close()
+    with closing(opened_catalog(folder)) as catalog:
+        for item_id in ("c0", "c1", "c2"):
+            put(kept(catalog), {item_id: 7.0})
+        return shutil.copytree(folder, folder.with_name("killed"))
+
+
+def ids_and_warnings(killed: Path, log: bytes, caplog: pytest.LogCaptureFixture) -> list[object]:
+    """Return the new ids that a start finds with another log, and of how much it warns."""
+    folder = shutil.copytree(killed, killed.with_name("damaged"))
+    (folder / LOG).write_bytes(log)
+    caplog.clear()
+    with closing(opened_catalog(folder)) as catalog:
+        ids = [each for each in sorted(held(kept(catalog))) if each.startswith("c")]
+    warnings = [each for each in caplog.messages if LOG in each]
+    copies = [each.read_bytes() for each in folder.glob(f"{LOG}.damaged-*")]
+    assert copies == ([log] if warnings else [])
+    shutil.rmtree(folder)
+    return [ids, len(warnings)]
+
+
+def test_a_start_keeps_a_log_whose_later_commits_are_behind_damaged_bytes(
+    killed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = (killed / LOG).read_bytes()
+    size, ends = frames_of(log)
+    last = len(ends) - 2 - ends[-2::-1].index(True)  # the end of the last commit but one
+    for number, at in enumerate(range(32, len(log), size)):
+        for place in (at, at + 8, at + 16, at + size // 2):
+            changed = bytearray(log)
+            changed[place] ^= 64
+            commits = sum(ends[:number])
+            found = ids_and_warnings(killed, bytes(changed), caplog)
+            if place == at + 16 and number == last:
+                continue  # the next frame would have shown that it was acknowledged
+            assert found == [["c0", "c1", "c2"][:commits], int(number <= last)]
+    for place in range(32):
+        changed = bytearray(log)
+        changed[place] ^= 64
+        assert ids_and_warnings(killed, bytes(changed), caplog) == [[], 1]
+
+
+def test_a_log_without_its_end_is_that_of_a_power_cut(
+    killed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = (killed / LOG).read_bytes()
+    assert ids_and_warnings(killed, log, caplog) == [["c0", "c1", "c2"], 0]
+    size, ends = frames_of(log)
+    for length in {*range(0, 80, 7), *range(32, len(log), size), *range(0, len(log), 1999)}:
+        commits = sum(ends[: max(length - 32, 0) // size])
+        found = ids_and_warnings(killed, log[:length], caplog)
+        assert found == [["c0", "c1", "c2"][:commits], 0]
+    zeros = bytes(32)
+    assert ids_and_warnings(killed, zeros + bytes(len(log) - 32), caplog) == [[], 0]
+    torn = log[: len(log) - size // 2]
+    assert ids_and_warnings(killed, torn + bytes(size // 2), caplog)[1] == 0
+
+
+def test_check_tells_of_a_damaged_log(killed: Path) -> None:
+    log = bytearray((killed / LOG).read_bytes())
+    log[100] ^= 1
+    (killed / LOG).write_bytes(log)
+    for repair in (True, False):
+        [report] = ix.check_directory(killed, repair=repair)
+        assert any(LOG in each for each in report.findings) == repair
+    with closing(opened_catalog(killed)) as catalog:
+        assert len(held(kept(catalog))) == len(FIRST) - 1 + len(MORE)
