@@ -313,14 +313,18 @@ def _key(files: Sequence[InputFile | Folder], options: Mapping[str, Any]) -> str
 
 
 def _finished(folder: Path, key: str) -> Deduplicated | None:
-    """Return the result of an earlier identical call; raise if the folder has other contents."""
+    """Return the result of an earlier identical call; raise if the folder has other contents.
+
+    None if there is none, or files of it were removed.
+    """
     report, state = folder / _REPORT, folder / _WORK / _STATE
     for path in (report, state):
         if path.exists():
             held = _members(path)
             if held.pop("key", None) != key:
                 break
-            if path == state:
+            files = (*_TABLES, REJECTED_FILE) if held.get("rejected") else _TABLES
+            if path == state or not all((folder / name).exists() for name in files):
                 return None
             shutil.rmtree(folder / _WORK, ignore_errors=True)  # left by an interrupted call
             return Deduplicated(**held)

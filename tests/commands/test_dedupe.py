@@ -439,6 +439,20 @@ def test_another_search_is_not_laid_over_one(lines: Path, tmp_path: Path) -> Non
     assert (out / "report.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["groups", "kept", "removed", "rejected"])
+def test_a_result_that_lacks_a_file_is_made_again(tmp_path: Path, name: str) -> None:
+    out = tmp_path / "out"
+    write_lines(tmp_path / "a.ndjson", ["a b c", "...", "a b c", "d e"])
+    words = tmp_path / "a.ndjson", "--text", "body", "--min-score", 0.5, "--on-error", "skip"
+    call(*words, "-o", out, code=3)
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.name != "report.json"}
+    [lost] = out.glob(f"{name}.*")
+    lost.unlink()
+    call(*words, "-o", out, code=3)
+    after = {path.name: path.read_bytes() for path in out.iterdir() if path.name != "report.json"}
+    assert after == before
+
+
 @pytest.mark.parametrize("place", ["report.json", ".work/state.json"])
 @pytest.mark.parametrize("content", ['{"rows": 3}', "[1]", "", '{"key": ', "\udcff"])
 def test_a_folder_of_another_program_is_refused(
