@@ -51,6 +51,8 @@ from .collection.items import (
     cursor_of as cursor_of,
     number_beyond as number_beyond,
     number_items as number_items,
+    pair_order as pair_order,
+    rank_pairs as rank_pairs,
     sequence_of as sequence_of,
     taken_rows as taken_rows,
 )

@@ -11,7 +11,15 @@ import numpy as np
 
 from gcws_search.index.collection.backend_index import Attached
 from gcws_search.index.collection.ids import Ids
-from gcws_search.index.contracts.arrays import MIN_CAPACITY, NEVER, Int64s, UInt8s, UInt64s
+from gcws_search.index.contracts.arrays import (
+    MIN_CAPACITY,
+    NEVER,
+    AnyArray,
+    Float64s,
+    Int64s,
+    UInt8s,
+    UInt64s,
+)
 from gcws_search.index.contracts.batches import JsonVector, RawBatch, VectorBatch, concatenate
 from gcws_search.index.contracts.errors import (
     InvalidId,
@@ -192,13 +200,11 @@ class View:
             self.expires_of(chosen),
         )
 
-    def rank(self, pairs: Pairs) -> list[tuple[str, str, float]]:
-        """Return pairs by ids a < b, by falling score; equal scores are ordered by ids."""
-        ranked = sorted(
-            (-score, *sorted((self.ids[a], self.ids[b])))
-            for a, b, score in zip(*(column.tolist() for column in pairs), strict=True)
-        )
-        return [(first, second, -score) for score, first, second in ranked]
+    def rank(self, pairs: Pairs, limit: int | None = None) -> list[tuple[str, str, float]]:
+        """Return the best pairs of rows; see `rank_pairs`."""
+        a, b, scores = pairs
+        rows, places = np.unique(np.concatenate([a, b]), return_inverse=True)
+        return rank_pairs(self.ids.of(rows), places[: len(a)], places[len(a) :], scores, limit)
 
     def raw(self, rows: Int64s) -> RawBatch | None:
         """Return vectors as they were sent; None if the transform has changed them."""
@@ -216,6 +222,32 @@ class View:
             indices=(chosen.slots >> 1).astype(np.int32),
             values=chosen.values * signs,
         )
+
+
+def pair_order(
+    ids: Sequence[str], a: AnyArray, b: AnyArray, scores: Float64s, limit: int | None = None
+) -> Int64s:
+    """Return the places of pairs by falling score, ties by ids: of all, or of the best.
+
+    ids: distinct. Each is compared once, not once a pair: items that tie have many pairs.
+    a, b: (p,) integers, places in ``ids``.
+    """
+    place = np.empty(len(ids), np.int64)
+    place[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids))
+    first, second = place[a], place[b]
+    keys = np.maximum(first, second), np.minimum(first, second), -scores
+    best: Int64s = np.lexsort(keys)[:limit]
+    return best
+
+
+def rank_pairs(
+    ids: Sequence[str], a: AnyArray, b: AnyArray, scores: Float64s, limit: int | None = None
+) -> list[tuple[str, str, float]]:
+    """Return pairs by ids a < b, in the order of `pair_order`."""
+    best = pair_order(ids, a, b, scores, limit)
+    columns = (column[best].tolist() for column in (a, b, scores))
+    names = ((ids[one], ids[other], score) for one, other, score in zip(*columns, strict=True))
+    return [(min(one, other), max(one, other), score) for one, other, score in names]
 
 
 @dataclass(slots=True)

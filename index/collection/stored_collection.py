@@ -791,7 +791,7 @@ class StoredCollection:
         view, found = self.pair_rows(
             min_score=min_score, recall=recall, limit=limit, where=where, ranking=ranking, stop=stop
         )
-        return view.rank(found)[:limit]
+        return view.rank(found, limit)
 
     def pair_rows(
         self,

@@ -171,12 +171,7 @@ class _Pairs:
 
     def rank(self) -> list[Pair]:
         """Return the pairs by descending score, ties by ids."""
-        *ends, scores = (column.tolist() for column in self.columns())
-        ids = [*self.numbers]
-        ranked = sorted(
-            (-score, *sorted((ids[a], ids[b]))) for a, b, score in zip(*ends, scores, strict=True)
-        )
-        return [(a, b, -score) for score, a, b in ranked]
+        return ix.rank_pairs([*self.numbers], *self.columns())
 
     def _sort(self) -> None:
         """Merge new pairs; of equal pairs keep the greatest score."""
@@ -206,10 +201,9 @@ class _Pairs:
         chosen = np.flatnonzero(self._scores > self.threshold)
         tied = np.flatnonzero(self._scores == self.threshold)
         if len(tied) > limit - len(chosen):
-            ids = [*self.numbers]
-            ends = ((self._pairs[tied] >> _HALF).tolist(), (self._pairs[tied] & _LOW).tolist())
-            names = [sorted((ids[a], ids[b])) for a, b in zip(*ends, strict=True)]
-            order = sorted(range(len(tied)), key=names.__getitem__)
+            some = self._pairs[tied]
+            a, b = (some >> _HALF).astype(np.int64), (some & _LOW).astype(np.int64)
+            order = ix.pair_order([*self.numbers], a, b, self._scores[tied])
             tied = tied[order[: limit - len(chosen)]]
         chosen = np.sort(np.append(chosen, tied))
         self._pairs, self._scores = self._pairs[chosen], self._scores[chosen]
