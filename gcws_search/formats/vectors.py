@@ -39,6 +39,8 @@ _ROWS_AND_COLUMNS: Final = 2
 _MAX_INDEX: Final = 2**31 - 1
 _HINT: Final = "; a text is a dict of words and weights"
 _NUMBERS: Final = Real | np.bool_ | Decimal
+_READ_AS_NUMBERS: Final = (str, bytes, np.datetime64, np.timedelta64)
+"""No numbers, but NumPy turns them into some: "1_0" into 10, a date into days since 1970."""
 _FORM: Final = ("indices or names", "values")
 """Keys of a vector as JSON has it, at most."""
 R = TypeVar("R")
@@ -514,7 +516,10 @@ def _from_dicts(vectors: Iterable[Mapping[Any, Any]]) -> InputVectors:
     keys = [*chain.from_iterable(keys for keys, _ in pairs)]
     kinds = set(map(type, keys))
     try:
-        values = np.array([*chain.from_iterable(values for _, values in pairs)], np.float64)
+        numbers = [*chain.from_iterable(values for _, values in pairs)]
+        if any(issubclass(kind, _READ_AS_NUMBERS) for kind in set(map(type, numbers))):
+            raise TypeError
+        values = np.array(numbers, np.float64)
     except (OverflowError, TypeError, ValueError):
         values = None
     if values is None or values.ndim != 1:
@@ -577,6 +582,8 @@ def _odd_values(pairs: Sequence[tuple[list[Any], list[Any]]]) -> Iterator[Invali
     for row, (keys, values) in enumerate(pairs):
         for key, value in zip(keys, values, strict=True):
             try:
+                if isinstance(value, _READ_AS_NUMBERS):
+                    raise TypeError
                 float(value if is_present(value) else 0)
             except OverflowError:
                 yield _too_large(row)

@@ -277,6 +277,20 @@ def test_what_is_no_vector_is_refused_with_the_reason(data: Json, words: str) ->
     assert words in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "value", ["3", "1_0", b"3", np.str_("3"), np.datetime64("2020-01-01"), np.timedelta64(5, "s")]
+)
+def test_what_numpy_would_turn_into_a_number_is_none_in_a_dict(value: Json) -> None:
+    for read, data in (
+        (rows_of, [{"acid": 1, "ester": value}]),
+        (rows_of, [{2: 1, 3: value}]),
+        (rows_of, [{"indices": [0, 1], "values": [1, value]}]),
+        (row_of, {"acid": 1, "ester": value}),
+    ):
+        with pytest.raises(InvalidVector, match="expected numbers as values, got"):
+            read(data)
+
+
 def test_counts_of_rdkit_as_a_query_are_refused_with_what_makes_a_vector_of_them() -> None:
     with pytest.raises(InvalidVector, match="GetNonzeroElements"):
         row_of(Fingerprint())

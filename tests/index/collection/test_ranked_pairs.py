@@ -20,7 +20,7 @@ def test_ranked_pairs_are_the_first_of_all_when_sorted(ids: list[str], data: st.
     limit = data.draw(st.none() | st.integers(1, len(every) + 1))
     names = [sorted((ids[a], ids[b])) for a, b in pairs.tolist()]
     expected = sorted((-score, *both) for both, score in zip(names, scores.tolist(), strict=True))
-    found = ix.rank_pairs(ids, *pairs.T, scores, limit)
+    found = ix.rank_pairs(ids, pairs[:, 0], pairs[:, 1], scores, limit)
     assert found == [(a, b, -score) for score, a, b in expected[:limit]]
 
 
