@@ -96,7 +96,8 @@ class PairSink:
         self.policy = policy
         self._ranking: Ranking = ranking
         self._max_pairs = policy.max_pairs if max_pairs is None else max_pairs
-        self._vectors = view.vectors
+        self._vectors, self._ranks = view.vectors, view.ranks
+        self._places: Int64s | None = None
         self._min_score = min_score
         self.limit = limit
         self._lock = threading.RLock()  # reentrant, because `add` scores pairs while holding it
@@ -143,14 +144,27 @@ class PairSink:
                 best = np.lexsort((pairs, -scores))
                 self.threshold = float(scores[best[self.limit - 1]])
                 # Ties at the last score stay, up to a bound: the caller ranks them by id.
-                best = best[: self.limit + max_pairs]
-                best = np.sort(best[scores[best] >= self.threshold])
-                self._complete = self.threshold >= 1.0 and len(best) == self.limit + max_pairs
+                best = best[: np.count_nonzero(scores >= self.threshold)]
+                if len(best) > self.limit + max_pairs:
+                    if self._ranks is None:
+                        best = best[: self.limit + max_pairs]
+                        self._complete = self.threshold >= 1.0
+                    else:
+                        best = self._first_by_ids(pairs, scores)[: self.limit]
+                best = np.sort(best)
                 pairs, scores = pairs[best], scores[best]
             elif len(pairs) > max_pairs:
                 self._complete = True  # the other threads can stop
                 raise too_many_pairs(max_pairs, self._min_score)
             self._pairs, self._scores = pairs, scores
+
+    def _first_by_ids(self, pairs: UInt64s, scores: Float64s) -> Int64s:
+        assert self._ranks is not None
+        if self._places is None:
+            self._places = self._ranks()
+        a, b = (self._places[rows] for rows in _unpack(pairs))
+        order: Int64s = np.lexsort((np.maximum(a, b), np.minimum(a, b), -scores))
+        return order
 
     def result(self) -> Pairs:
         """Return the pairs by ascending rows."""

@@ -11,6 +11,7 @@ import numpy as np
 from gcws_search.index.collection.items import View
 from gcws_search.index.contracts.analysis import Group, GroupMode, GroupParams
 from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int32s, Int64s, UInt8s
+from gcws_search.index.contracts.hits import Pairs
 from gcws_search.index.contracts.scores import Ranking
 from gcws_search.index.joins import pair_scores
 from gcws_search.index.payload import first_scalar
@@ -97,6 +98,70 @@ def join_groups(
 def find_copies(view: View, permitted: UInt8s) -> list[Int64s]:
     """Return groups of equal rows, each ascending."""
     return equal_groups(view.vectors, np.flatnonzero(permitted), more_than=1)
+
+
+def find_many_copies(view: View, permitted: UInt8s, limit: int, max_pairs: int) -> list[Int64s]:
+    """Return groups of equal rows, the first by its id first, if their pairs fill a limit.
+
+    None unless there may be more than ``max_pairs`` of these: equal rows have equal norms.
+    """
+    _, counts = np.unique(view.vectors.norms[permitted.view(np.bool_)], return_counts=True)
+    if _count_pairs(counts) <= max_pairs:
+        return []
+    copies = find_copies(view, permitted)
+    if _count_pairs(np.array([len(group) for group in copies], np.int64)) < limit:
+        return []
+    return [np.array(view.ids.first(group, len(group)), np.int64) for group in copies]
+
+
+def _count_pairs(counts: Int64s) -> int:
+    return int((counts * (counts - 1) // 2).sum())
+
+
+def without_copies(permitted: UInt8s, copies: Sequence[Int64s]) -> UInt8s:
+    """Return the mask of rows without all but the first of each group of equal ones."""
+    single = permitted.copy()
+    for group in copies:
+        single[group[1:]] = 0
+    return single
+
+
+def first_equal_pairs(view: View, copies: Sequence[Int64s], alike: Pairs, limit: int) -> Pairs:
+    """Return the first pairs of score 1, by ids, of which there may be far more than are listed.
+
+    copies: groups of equal rows, of which the first by its id is first in its group.
+    alike: pairs of other rows with score 1, in which only the first of equal rows occurs.
+    """
+    groups = [*copies]
+    number = {int(group[0]): place for place, group in enumerate(groups)}
+    linked: dict[int, list[int]] = {}
+    for pair in zip(alike[0].tolist(), alike[1].tolist(), strict=True):
+        for row in pair:
+            if row not in number:
+                number[row] = len(groups)
+                groups.append(np.array([row], np.int64))
+        a, b = (number[row] for row in pair)
+        linked.setdefault(a, []).append(b)
+        linked.setdefault(b, []).append(a)
+    rows = np.concatenate(groups)
+    ids = view.ids.of(rows)
+    order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int64)
+    place = np.empty(len(rows), np.int64)
+    place[order] = np.arange(len(rows))
+    borders = np.cumsum([len(group) for group in groups])
+    members = np.split(place, borders[:-1])
+    group_of = np.searchsorted(borders, order, side="right")
+    firsts, seconds, count = [], [], 0
+    for first, group in enumerate(group_of.tolist()):
+        near = np.concatenate([members[each] for each in (group, *linked.get(group, ()))])
+        second = np.sort(near[near > first])[: limit - count]
+        firsts.append(np.full(len(second), first))
+        seconds.append(second)
+        count += len(second)
+        if count == limit:
+            break
+    a, b = (rows[order[np.concatenate(each)]] for each in (firsts, seconds))
+    return np.minimum(a, b), np.maximum(a, b), np.ones(len(a))
 
 
 def rank_rows(

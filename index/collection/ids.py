@@ -100,11 +100,18 @@ class Ids(Sequence[str]):
                 found += chain(*(self.of(some[i : i + _FEW]) for i in range(0, len(some), _FEW)))
         return found
 
-    def first(self, rows: Sequence[int], count: int) -> list[int]:
+    def first(self, rows: Sequence[int] | Int64s, count: int) -> list[int]:
         """Return ``count`` of some rows, those with the first ids, in order of their ids."""
         some = (rows[start : start + _AT_ONCE] for start in range(0, len(rows), _AT_ONCE))
         pairs = chain.from_iterable(zip(self.of(each), each, strict=True) for each in some)
         return [row for _, row in nsmallest(count, pairs)]
+
+    def ranks(self) -> Int64s:
+        """Return the place of each row in the order of ids."""
+        ids = self[:]
+        ranks = np.empty(len(ids), np.int64)
+        ranks[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids))
+        return ranks
 
     def beginning_with(self, text: str, start: int, stop: int) -> Int64s:
         """Return the rows from ``start`` to ``stop`` - 1 whose ids begin with a text."""

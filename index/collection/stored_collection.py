@@ -39,7 +39,13 @@ from gcws_search.index.collection.fit import (
     config_with,
     weights_of,
 )
-from gcws_search.index.collection.groups import find_copies, group_rows
+from gcws_search.index.collection.groups import (
+    find_copies,
+    find_many_copies,
+    first_equal_pairs,
+    group_rows,
+    without_copies,
+)
 from gcws_search.index.collection.hints import hints_of
 from gcws_search.index.collection.item_map import map_items
 from gcws_search.index.collection.items import (
@@ -803,14 +809,25 @@ class StoredCollection:
         ranking: Ranking,
         stop: threading.Event | None,
     ) -> tuple[View, Pairs]:
-        """Return pairs as rows of a view; with a limit also some that tie with the last."""
+        """Return pairs as rows of a view; with a limit also some that tie with the last.
+
+        Where pairs of equal rows fill the limit many times over, only the first of equal rows is
+        compared with others, for pairs of score 1.
+        """
         view = self.memory.view
         permitted = self.memory.mask(view, where)
-        rows = RowView(view.vectors, permitted, int(np.count_nonzero(permitted)))
+        max_pairs = self.memory.policies.pairs.max_pairs
+        copies = [] if limit is None else find_many_copies(view, permitted, limit, max_pairs)
+        if copies:
+            permitted, min_score = without_copies(permitted, copies), 1.0
+        count = int(np.count_nonzero(permitted))
+        rows = RowView(view.vectors, permitted, count, ranks=view.ids.ranks)
         found = self.memory.pairs(
             view, rows, ranking, min_score=min_score, recall=recall, limit=limit, stop=stop
         )
         self.optimizer.start()  # tables that were used are kept
+        if limit is not None and copies:
+            found = first_equal_pairs(view, copies, found, limit)
         return view, found
 
     def join(
@@ -869,9 +886,8 @@ class StoredCollection:
         """
         memory, view = self.memory, self.memory.view
         permitted = memory.mask(view, where)
-        copies, single = find_copies(view, permitted), permitted.copy()
-        for group in copies:
-            single[group[1:]] = 0
+        copies = find_copies(view, permitted)
+        single = without_copies(permitted, copies)
         rows = RowView(view.vectors, single, int(np.count_nonzero(single)))
         found = memory.pairs(
             view,

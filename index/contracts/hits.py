@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -301,19 +301,21 @@ class RowView:
     vectors: all n rows, including deleted ones.
     permitted: (n,) uint8, 1 for a row that may be returned (alive and passing the filter), else 0.
     sample: of the live rows; None: sampled from the permitted rows.
+    ranks: returns the place of each row in the order of ids, by which pairs that tie are
+        chosen; None: by their rows.
     """
 
     vectors: VectorBatch
     permitted: UInt8s
     permitted_count: int
     sample: LiveSample | None = None
+    ranks: Callable[[], Int64s] | None = None
 
     def with_floats(self) -> RowView:
         """Return the same rows as floats, for the kernels of joins, which cannot read bytes."""
         if not self.vectors.holds_bytes:
             return self
-        floats = self.vectors.with_floats()
-        return RowView(floats, self.permitted, self.permitted_count, self.sample)
+        return replace(self, vectors=self.vectors.with_floats())
 
     @property
     def fills_tiles(self) -> bool:

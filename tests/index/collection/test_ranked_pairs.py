@@ -1,12 +1,17 @@
 """Pairs as lists by falling score, ties by ids, as sorting all of them gives."""
 
+from contextlib import closing
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, strategies as st
 
 from gcws_search import index as ix
-from tests.support.index.items import put_vectors
+from gcws_search.index.contracts.policies import PairPolicy
+from tests.support.index.items import opened_catalog, put_vectors
+from tests.support.index.small_index import all_scores
 
 _IDS = st.lists(st.text("abZ0äß€𝄞", min_size=1, max_size=3), min_size=2, max_size=8, unique=True)
 
@@ -49,3 +54,32 @@ def test_the_first_pairs_by_ids_are_listed_where_all_rows_are_equal(catalog: ix.
     every = [(a, b, 1.0) for a, b in combinations(sorted(f"i{row}" for row in range(60)), 2)]
     assert stored.pairs(min_score=0.9) == every
     assert stored.pairs(min_score=0.9, limit=70) == every[:70]
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("kind", ["gmm", "containment"])
+def test_pairs_of_many_equal_rows_are_the_first_by_ids(
+    tmp_path: Path, rng: np.random.Generator, kind: ix.Ranking, form: str
+) -> None:
+    """Many more than are held, and rows that have score 1 with others, but are not equal."""
+    rows = np.zeros((90, 5))
+    rows[:, 0], rows[:, 1] = 1e30, rng.integers(1, 4, 90)  # which a sum of doubles does not show
+    rows[60:] = rng.integers(1, 3, (30, 5))
+    singles = rows[rng.permutation(90)].astype(np.float32)
+    rows = singles.astype(np.float64)
+    policies = ix.Policies(pairs=PairPolicy(max_pairs=20))
+    with closing(opened_catalog(tmp_path, policies=policies)) as catalog:
+        config = ix.CollectionConfig(dim=5 if form == "dense" else None)
+        stored, _ = catalog.create("alike", config)
+        put_vectors(stored, singles)
+        scores = all_scores(singles, singles, 5)
+        if kind == "containment":
+            shared = np.minimum(rows[:, None], rows[None]).sum(axis=2)
+            scores = shared / np.minimum(*np.broadcast_arrays(rows.sum(1)[:, None], rows.sum(1)))
+        ids = [f"i{row}" for row in range(90)]
+        expected = sorted(
+            (-scores[a, b], *sorted((ids[a], ids[b]))) for a, b in combinations(range(90), 2)
+        )
+        for limit in (1, 2, 90, 700):
+            found = stored.pairs(min_score=0.7, recall=1.0, limit=limit, ranking=kind)
+            assert found == [(a, b, -score) for score, a, b in expected[:limit]]
