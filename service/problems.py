@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from itertools import islice
 from typing import Any, Final, get_args
 
 import orjson
@@ -267,8 +268,12 @@ def _without_other_branches(found: list[Any]) -> list[Any]:
     }
     meant: list[Any] = []
     mismatched: list[Any] = []
-    for entry in found:
-        loc = entry["loc"]
+    formless = set[ix.Loc]()  # objects of none of the forms
+    for error in found:
+        entry, loc = error, error["loc"]
+        if entry["type"] == "missing" and loc[-2:] == ("SparseBody", "indices"):
+            formless.add(loc[:-1])
+            entry = {**error, "loc": loc[:-1], "type": "union", "expected": _VECTOR}
         if any(forms.get(loc[:place], part) != part for place, part in enumerate(loc[:-1])):
             continue
         whole = bool(loc) and loc[-1] in _WHOLE and entry["type"] in _MISMATCHES
@@ -276,7 +281,7 @@ def _without_other_branches(found: list[Any]) -> list[Any]:
     if not meant and mismatched:
         first = mismatched[0]
         meant = [{**first, "type": "union", "expected": _WHOLE[first["loc"][-1]]}]
-    return meant
+    return [entry for entry in meant if entry["loc"][:-1] not in formless]
 
 
 def _form_of(vector: object) -> str:
@@ -334,7 +339,9 @@ def brief_text(value: object) -> str:
     """Return a short text of an invalid value."""
     match value:
         case dict():
-            return "an object"
+            names = ", ".join(brief_text(str(name)) for name in islice(value, 3))
+            more = ", …" if len(value) > 3 else ""  # noqa: PLR2004
+            return f"an object with {names}{more}" if names else "an empty object"
         case list():
             return f"a list of {len(value)}"
         case None | bool():

@@ -340,6 +340,7 @@ REFUSED: Final[dict[str, list[tuple[Json, ...]]]] = {
     ],
     "POST /v1/similarity": [
         ({"a": [1, 2]}, "vector", "b", "expected a value"),
+        ({"a": {"x": 1, "y": "2"}, "b": [1, 2]}, "vector", "a: expected", "'names'", "'x', 'y'"),
         ({"a": [1, 2], "b": [1]}, "vector", "b", "2 values"),
         ({"a": [0, 0], "b": [1, 1]}, "vector", "a", "zero"),
         ({"a": [1, 2], "b": {"indices": [2], "values": [1]}}, "vector", "b.indices[0]"),
