@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from gcws_search.index.collection.ids import ranks_of
 from gcws_search.index.collection.items import View
 from gcws_search.index.contracts.analysis import Group, GroupMode, GroupParams
 from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int32s, Int64s, UInt8s
@@ -144,10 +145,8 @@ def first_equal_pairs(view: View, copies: Sequence[Int64s], alike: Pairs, limit:
         linked.setdefault(a, []).append(b)
         linked.setdefault(b, []).append(a)
     rows = np.concatenate(groups)
-    ids = view.ids.of(rows)
-    order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int64)
-    place = np.empty(len(rows), np.int64)
-    place[order] = np.arange(len(rows))
+    place = ranks_of(view.ids.of(rows))
+    order = np.argsort(place)
     borders = np.cumsum([len(group) for group in groups])
     members = np.split(place, borders[:-1])
     group_of = np.searchsorted(borders, order, side="right")

@@ -108,10 +108,7 @@ class Ids(Sequence[str]):
 
     def ranks(self) -> Int64s:
         """Return the place of each row in the order of ids."""
-        ids = self[:]
-        ranks = np.empty(len(ids), np.int64)
-        ranks[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids))
-        return ranks
+        return ranks_of(self[:])
 
     def beginning_with(self, text: str, start: int, stop: int) -> Int64s:
         """Return the rows from ``start`` to ``stop`` - 1 whose ids begin with a text."""
@@ -173,6 +170,13 @@ class Ids(Sequence[str]):
         slots = np.empty(len(ends), np.int64)
         find_ids(data, ends, self._places, self._text, self._table, self._seed, slots)
         return slots
+
+
+def ranks_of(ids: Sequence[str]) -> Int64s:
+    """Return the place of each id in their order."""
+    ranks = np.empty(len(ids), np.int64)
+    ranks[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids))
+    return ranks
 
 
 def _empty_table(count: int) -> Int32s:

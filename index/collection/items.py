@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 
 from gcws_search.index.collection.backend_index import Attached
-from gcws_search.index.collection.ids import Ids
+from gcws_search.index.collection.ids import Ids, ranks_of
 from gcws_search.index.contracts.arrays import (
     MIN_CAPACITY,
     NEVER,
@@ -232,9 +232,8 @@ def pair_order(
     ids: distinct. Each is compared once, not once a pair: items that tie have many pairs.
     a, b: (p,) integers, places in ``ids``.
     """
-    place = np.empty(len(ids), np.int64)
-    place[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids))
-    first, second = place[a], place[b]
+    ranks = ranks_of(ids)
+    first, second = ranks[a], ranks[b]
     keys = np.maximum(first, second), np.minimum(first, second), -scores
     best: Int64s = np.lexsort(keys)[:limit]
     return best
