@@ -5,7 +5,8 @@ free coordinate, above all coordinates with a name or used by items. The coordin
 the vector is read, because its slot is hashed, and stored with the first item that has it. A name
 that no item has any more becomes a reservation again, because vectors in progress may have its
 coordinate. Many reservations are forgotten once no write in progress can have read them. If others
-assign coordinates too, a freed name is requested again, and may get another coordinate.
+assign coordinates too, a freed name is requested again, and may get another coordinate; it is
+remembered until the writes in progress that may have its former one have ended.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class CoordinateNames:
             Callable[[Sequence[str], Mapping[str, int]], Iterable[NamedCoordinate]] | None
         ) = None
         self.freed = 0  # the last change by others that freed names, see `follow`
-        self._freed: dict[int, str] = {}  # names that were freed; vectors in progress may have them
+        # Freed names that vectors in progress may have; freed before and since `_begin_later`.
+        self._freed_earlier, self._freed = dict[int, str](), dict[int, str]()
         self._dim = dim
         self._lock = threading.Lock()
         self._coordinates: dict[str, int] = {}
@@ -97,6 +99,9 @@ class CoordinateNames:
             if freed < self.freed:
                 return
             if freed > self.freed:
+                if not self._earlier[0]:
+                    self._freed_earlier, self._freed = self._freed, {}
+                    self._begin_later()
                 kept = {coordinate for coordinate, _ in stored}
                 self._freed |= {c: name for c, name in self._names.items() if c not in kept}
                 self._names = {c: name for c, name in self._names.items() if c in kept}
@@ -111,6 +116,7 @@ class CoordinateNames:
         self._names[coordinate] = name
         self._coordinates[name] = coordinate
         self._freed.pop(coordinate, None)
+        self._freed_earlier.pop(coordinate, None)
         self._free = max(self._free, coordinate + 1)
 
     # Reading vectors
@@ -192,10 +198,12 @@ class CoordinateNames:
 
         A name keeps its coordinate unless others gave it a new one. Raises InvalidVector.
         """
-        if not self._freed or self.allocate is None:
+        with self._lock:
+            known = self._freed_earlier, self._freed
+        if not any(known) or self.allocate is None:
             return vectors
         used = np.unique(vectors.indices)
-        freed = {each: self._freed.get(each) for each in used.tolist()}
+        freed = {each: known[0].get(each) or known[1].get(each) for each in used.tolist()}
         former = {name: each for each, name in freed.items() if name is not None}
         if not former:
             return vectors
@@ -320,7 +328,10 @@ class CoordinateNames:
                 self._names = {c: n for c, n in self._names.items() if c not in gone}
                 self._coordinates = {name: c for c, name in self._names.items()}
             self._idle = {*self._unstored}
-            self._earlier, self._later = self._later, [0]
+            self._begin_later()
+
+    def _begin_later(self) -> None:
+        self._earlier, self._later = self._later, [0]
 
     # Showing
 

@@ -18,7 +18,7 @@ from collections.abc import (
     Set,
 )
 from concurrent.futures import Future
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, count, islice
@@ -549,8 +549,10 @@ class ClusterCollection:
     ) -> None:
         """Submit a write without blocking a thread; it is done when its shards have it."""
         loop, prepared = asyncio.get_running_loop(), list[PreparedWrite]()
+        reading = ExitStack()  # until the commit, which may need names that are freed meanwhile
 
         def read() -> PreparedWrite:
+            reading.enter_context(self.names.reading())
             prepared.append(prepare())
             return prepared[-1]
 
@@ -571,6 +573,7 @@ class ClusterCollection:
             await self.shards.follow(self.row.served, last)  # the next searches require this moment
 
         def after_commit(outcome: ix.WriteResult | int | BaseException) -> None:
+            reading.close()
             if isinstance(outcome, BaseException):
                 ended(outcome)
                 return

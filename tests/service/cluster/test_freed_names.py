@@ -1,9 +1,10 @@
 """Names of coordinates that no item has any more, over two routers."""
 
+import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from itertools import chain, count
 from pathlib import Path
 
@@ -24,8 +25,9 @@ from tests.support.waiting import wait_until
 THINGS = "/v1/collections/things"
 WORDS = [f"w{n}" for n in range(30)]
 IDS = [f"i{n}" for n in range(10)]
-Held = tuple[ClusterCollection, str, set[str], ix.RawBatch]
-"""A vector that was read and is not stored yet: by whom, of what item, with what words."""
+Held = tuple[ClusterCollection, str, set[str], ix.RawBatch, ExitStack]
+"""A vector that was read and is not stored yet: by whom, of what item, with what words; its write
+is in progress until the stack is closed."""
 
 
 @pytest.fixture
@@ -90,10 +92,13 @@ def test_each_item_has_its_names_whatever_is_freed_meanwhile(
             match rng.integers(8):
                 case 0 | 1 | 2:
                     words = rng.choice(WORDS, 3, replace=False).tolist()
-                    held.append((one, str(rng.choice(IDS)), {*words}, read(one, *words)))
+                    write = ExitStack()
+                    write.enter_context(one.names.reading())
+                    held.append((one, str(rng.choice(IDS)), {*words}, read(one, *words), write))
                 case 3 | 4 if held:
-                    by, item_id, used, raw = held.pop(rng.integers(len(held)))
-                    put(by, item_id, raw)
+                    by, item_id, used, raw, write = held.pop(rng.integers(len(held)))
+                    with write:
+                        put(by, item_id, raw)
                     model[item_id] = used
                     last = database.fetch(number, [item_id])[item_id].vector
                     moved += one.space.from_blobs([last]).indices.tolist() != raw.indices.tolist()
@@ -117,6 +122,50 @@ def test_each_item_has_its_names_whatever_is_freed_meanwhile(
         wait_until(lambda: free(routers[0]) == 0)
         used = {*chain.from_iterable(model.values())}
         wait_until(lambda: {name for _, name in database.names(number)} == used)
+
+
+def test_a_write_in_a_queue_has_its_names_whatever_is_freed_meanwhile(
+    clients: list[Client], routers: list[ClusterCollection], database_url: str
+) -> None:
+    one, two = routers
+
+    def batch(item_id: str, *words: str) -> tuple[ix.ItemBatch, ix.Mode]:
+        return ix.ItemBatch([item_id], read(one, *words), [None]), "upsert"
+
+    def free_others() -> tuple[ix.ItemBatch, ix.Mode]:
+        for n in range(4):
+            put(two, "z", read(two, f"new{n}"))
+            two.committer.commit(PreparedChoice(ids=["z"]))
+            freed.append(0)
+            while not freed[-1]:
+                freed[-1] = free(two)
+            one.load_names()
+        return batch("b", "x")
+
+    async def store_both() -> list[ix.WriteResult | BaseException]:
+        loop, leads = asyncio.get_running_loop(), list[Callable[[], None]]()
+        outcomes: list[asyncio.Future[ix.WriteResult | BaseException]] = []
+
+        def submit(reads: Callable[[], tuple[ix.ItemBatch, ix.Mode]]) -> None:
+            outcome = loop.create_future()
+            outcomes.append(outcome)
+
+            def ended(result: ix.WriteResult | BaseException) -> None:
+                loop.call_soon_threadsafe(outcome.set_result, result)
+
+            one.submit(reads, ended, lambda lead, _: leads.append(lead))
+
+        submit(lambda: batch("a", "x", "y"))
+        submit(free_others)
+        await asyncio.to_thread(leads[0])
+        return await asyncio.gather(*outcomes)
+
+    freed = list[int]()
+    put(one, "c", read(one, "w"))
+    assert clients[0].run(store_both()) == [ix.WriteResult(1, 0)] * 2
+    with closing(Database.open(database_url, buckets=BUCKETS)) as database:
+        found = stored_words(database, one.number)
+    assert found == {"a": {"x", "y"}, "b": {"x"}, "c": {"w"}}
 
 
 def test_writers_and_sweeps_at_once_lose_no_name(
