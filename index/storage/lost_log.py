@@ -8,7 +8,6 @@ acknowledged. The format is https://sqlite.org/fileformat2.html#walformat.
 from __future__ import annotations
 
 import filecmp
-import os
 import shutil
 from itertools import count
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from gcws_search.index.storage.data_directory import sync_file
 from gcws_search.index.storage.opened_files import LOG
 
 Words = npt.NDArray[np.uint32]
@@ -43,9 +43,13 @@ def keep_lost_commits(path: Path) -> str | None:
     for number in count(1):
         kept = log.with_name(f"{log.name}.damaged-{number}")
         if not kept.exists():
-            shutil.copyfile(log, kept)
-            with kept.open("rb") as file:
-                os.fsync(file.fileno())
+            try:
+                shutil.copyfile(log, kept)
+                sync_file(kept)
+                sync_file(kept.parent)
+            except BaseException:
+                kept.unlink(missing_ok=True)
+                raise
         if filecmp.cmp(log, kept, shallow=False):
             break
     return (

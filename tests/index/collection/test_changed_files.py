@@ -4,6 +4,7 @@ Nothing is acknowledged after that; what was acknowledged before is there at the
 start says what is wrong.
 """
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -335,6 +336,27 @@ def test_a_log_without_its_end_is_that_of_a_power_cut(
     assert ids_and_warnings(killed, zeros + bytes(len(log) - 32), caplog) == [[], 0]
     torn = log[: len(log) - size // 2]
     assert ids_and_warnings(killed, torn + bytes(size // 2), caplog)[1] == 0
+
+
+def test_a_log_that_could_not_be_copied_is_left_for_the_next_start(
+    killed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = bytearray((killed / LOG).read_bytes())
+    log[100] ^= 1
+    (killed / LOG).write_bytes(log)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with closing(opened_catalog(killed)) as catalog:
+            assert isinstance(catalog.failures["things"], ix.DiskFull)
+    assert (killed / LOG).read_bytes() == log
+    assert not [*killed.glob(f"{LOG}.damaged-*")]
+    with closing(opened_catalog(killed)) as catalog:
+        assert len(held(kept(catalog))) == len(FIRST) - 1 + len(MORE)
+    assert [each.read_bytes() for each in killed.glob(f"{LOG}.damaged-*")] == [log]
 
 
 def test_check_tells_of_a_damaged_log(killed: Path) -> None:
