@@ -203,9 +203,15 @@ class ClusterTrial:
 
     def _lead_to_point(self, needs: Needs, there: Sequence[Replica]) -> list[str]:
         """Do what gets a process to its point; return the addresses that are lost by it."""
+        chosen = self._random.choice(there)
+        process = process_of(chosen)
+        if needs == "pause":
+            os.kill(process, signal.SIGSTOP)
+            try:
+                self.load.go_on("put", "delete")
+            finally:
+                os.kill(process, signal.SIGCONT)
         if needs == "fill":
-            chosen = self._random.choice(there)
-            process = process_of(chosen)
             folder = self._folder_of(chosen, process)
             os.kill(process, signal.SIGKILL)
             shutil.rmtree(folder)

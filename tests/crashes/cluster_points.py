@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +39,7 @@ _HOST: Final = "gcws_search.service.cluster.host"
 _REPLICAS: Final = "gcws_search.service.cluster.shards"
 
 Part: TypeAlias = Literal["replica", "router"]
-Needs: TypeAlias = Literal["clients", "fill", "database"]
+Needs: TypeAlias = Literal["clients", "pause", "fill", "database"]
 Wrap: TypeAlias = Callable[[Any, str, Watched | None], Callable[[Reached], None]]
 
 
@@ -49,8 +49,8 @@ class Point:
 
     ``part``: whose process it is. ``function``: the module and the name of what is wrapped.
     ``wrap``: before or after it. ``watched``: which calls are meant. ``needs``: what gets a process
-    there: clients alone, a replica that is filled, a database that is lost. ``max_times``: how
-    often a process is there at least.
+    there: clients alone, a replica that several writes wait for, one that is filled, a database
+    that is lost. ``max_times``: how often a process is there at least.
     """
 
     part: Part
@@ -59,11 +59,6 @@ class Point:
     watched: Watched | None = None
     needs: Needs = "clients"
     max_times: int = 3
-
-
-def _is_answer_to_a_write(cycle: Any, message: Mapping[str, Any]) -> bool:  # noqa: ANN401
-    is_last = message["type"] == "http.response.body" and not message.get("more_body")
-    return bool(is_last and cycle.scope["method"] == "PUT")
 
 
 POINTS: Final[dict[str, Point]] = {
@@ -79,6 +74,8 @@ POINTS: Final[dict[str, Point]] = {
         (_COLLECTION, "StoredCollection.delete"),
         after,
         lambda _collection, _ids, load=None: load is None,
+        needs="pause",
+        max_times=1,
     ),
     "committed, not known": Point("router", (_COMMITTER, "Committer._store_and_commit"), after),
     "rows sketched, not committed": Point(
@@ -117,9 +114,9 @@ POINTS: Final[dict[str, Point]] = {
     "all applied, nobody told": Point("replica", (_FOLLOWER, "Follower._reach"), before),
     "a write answered": Point(
         "router",
-        ("uvicorn.protocols.http.httptools_impl", "RequestResponseCycle.send"),
+        ("gcws_search.service.http", "JsonResponse.__call__"),
         after,
-        _is_answer_to_a_write,
+        lambda _response, scope, _receive, _send: scope["method"] == "PUT",
     ),
     "found, not answered": Point("replica", (_HOST, "ShardHost.answer_message"), after),
     "merged, not answered": Point(
